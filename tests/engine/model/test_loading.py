@@ -92,6 +92,18 @@ def test_a_package_without_the_tiny_base_says_how_to_get_it(monkeypatch, tmp_pat
         loading.load_base(BaseConfig())
 
 
+@pytest.mark.parametrize("name", ["mps", "xpu", "meta", "cpu:0", "cuda:-1", "cuda:01", "gpu", ""])
+def test_only_the_cpu_and_cuda_devices_are_accepted(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [loading.torch_device(known) for known in ("cpu", "cuda", "cuda:1")] == [
+        torch.device(known) for known in ("cpu", "cuda", "cuda:1")
+    ]
+    with pytest.raises(BaseModelError, match=rf'base.device \'{name}\': expected "cpu", "cuda" or a CUDA device such as "cuda:1"'):
+        loading.load_base(BaseConfig(device=name))
+    with pytest.raises(BaseModelError, match="device 'cuda:2' is not available on this machine"):
+        loading.load_base(BaseConfig(device="cuda:2"))
+
+
 def test_a_target_that_matches_nothing_is_refused_with_what_there_is(make_base):
     with pytest.raises(BaseModelError, match=r"'qproj' matches no linear module of the base; it has down_proj, gate_proj, k_proj"):
         AdaptedModel(make_base(), ("k_proj", "qproj"), 1, 4, 8.0)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from small_models import randomise
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from vllm_tests import DEVICE
 
 from populora.adapters.peft_format import load_adapter, save_adapter
 from populora.cli.main import main
@@ -31,6 +32,7 @@ def engine():
     return vllm.LLM(
         BASE, dtype="float32", enforce_eager=True, max_model_len=384, seed=0, logprobs_mode="processed_logprobs",
         enable_lora=True, max_lora_rank=8,
+        kv_cache_memory_bytes=256 << 20, gpu_memory_utilization=0.05,  # else it would take most of a GPU from the other tests
     )  # fmt: skip
 
 
@@ -60,7 +62,7 @@ def test_the_base_gives_the_greedy_answers_of_transformers(engine, prompts):
 
 
 def test_exported_and_bred_adapters_give_the_answers_of_the_in_process_sampler(engine, prompts, tmp_path):
-    model, tokenizer = load_base(BaseConfig())
+    model, tokenizer = load_base(BaseConfig(device=DEVICE))
     adapted = randomise(AdaptedModel(model, TARGETS, 2, rank=8, alpha=16.0), 0.05)
     folders = [tmp_path / name for name in ("S0", "S1", "child")]
     for slot, folder in enumerate(folders[:2]):

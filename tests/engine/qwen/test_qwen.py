@@ -5,11 +5,11 @@ of several tokens, two ends of text, and responses that are cut off.
 """
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
 from scripted_answers import INPUTS, MESSAGE, in_process, in_vllm
 from small_run import SMALL, Silent
+from vllm_tests import DEVICE, needs_vllm
 
 from populora.core.config import BaseConfig, EngineConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, TasksConfig
 from populora.core.errors import AdapterEffectError
@@ -24,14 +24,13 @@ from populora.training.loop import train
 
 LIMIT = 112
 """Tokens of a response; the longest scripted one that ends has fewer."""
-needs_vllm = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-qwen")
 
 
 def settings(base, **changes):
     selfplay = replace(SMALL.selfplay, samples_per_prompt=3, rho_samples=2, max_prompt_tokens=1536, max_response_tokens=LIMIT)
     return replace(
         SMALL, steps=3, selfplay=selfplay, tasks=TasksConfig(code_f_inputs=INPUTS),
-        base=BaseConfig(str(base), prompts="azr", kernels="torch"), learner=LearnerConfig(learning_rate=3e-3),
+        base=BaseConfig(str(base), device=DEVICE, prompts="azr", kernels="torch"), learner=LearnerConfig(learning_rate=3e-3),
         evolution=EvolutionConfig(every=2), evaluation=EvaluationConfig(every=0), **changes,
     )  # fmt: skip
 

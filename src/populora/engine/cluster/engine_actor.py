@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from populora.adapters.adapter import Adapter
 from populora.core.config import Config
-from populora.core.installed import versions
+from populora.core.installed import run_versions
 from populora.core.types import Generation, Request
 from populora.engine.backend import open_engine
 from populora.engine.cluster.process import init_process
@@ -44,7 +44,7 @@ class EngineActor:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a child process of vLLM would outlive this one and hold the GPU
         check_memory(config)
         self._thread.sampler, base = self._thread.call(lambda: self._open.enter_context(open_engine(config))).result()
-        return base, versions(), self._thread.sampler.decoder
+        return base, run_versions(config), self._thread.sampler.decoder
 
     def sync_weights(self, slots: Sequence[int], *adapters: Adapter) -> None:
         """Load the changed adapters of slots. Call it between `end_stream` and the next batch."""

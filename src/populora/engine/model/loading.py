@@ -1,6 +1,7 @@
 """Load the frozen base model and its tokenizer, from the package (`EMBEDDED`) or anywhere transformers can load from."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -116,11 +117,9 @@ def _check_tokenizer(tokenizer: Any, vocabulary: int, path: str) -> None:
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device of this name. Raises `BaseModelError` if there is none."""
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise BaseModelError(f'device \'{name}\': expected a torch device such as "cpu" or "cuda:0"') from error
-    if device.type != "cpu" and (device.index or 0) >= torch.cuda.device_count():
+    """Return the CPU or the CUDA device of this name. Raises `BaseModelError` for other names, and for a device that is not there."""
+    if not re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]*))?", name):
+        raise BaseModelError(f'base.device \'{name}\': expected "cpu", "cuda" or a CUDA device such as "cuda:1"')
+    if name != "cpu" and int(name.partition(":")[2] or 0) >= torch.cuda.device_count():
         raise BaseModelError(f"device '{name}' is not available on this machine: choose \"cpu\"")
-    return device
+    return torch.device(name)

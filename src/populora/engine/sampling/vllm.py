@@ -57,7 +57,7 @@ class VllmSampler(Sampler):
     @property
     def decoder(self) -> str:
         """See `populora.engine.sampling.sampler.Sampler.decoder`."""
-        return f"vLLM {self._vllm.__version__}"
+        return f"vLLM {self._vllm.__version__} (model runner V{2 if self._engine.vllm_config.use_v2_model_runner else 1})"
 
     def close(self) -> None:
         """Shut the engine down."""
