@@ -76,7 +76,8 @@ def rows_by_prompt(rows: Sequence[TrainRow]) -> dict[tuple[int, tuple[int, ...]]
 def split_by_tokens(indices: Sequence[int], added: Sequence[int], prompt: int, limit: int) -> Iterator[tuple[list[int], int]]:
     """Split one prompt's rows, in order, into as few parts of at most ``limit`` tokens as possible. Yield each with its tokens.
 
-    ``added`` is `added_tokens` of all rows, ``prompt`` the length of the prompt. A row that is longer than the limit is a part by itself.
+    ``added`` is `added_tokens` of all rows, ``prompt`` the length of the prompt (0 if they share none). A row that is longer than the limit
+    is a part by itself.
     """
     chosen: list[int] = []
     tokens = prompt
