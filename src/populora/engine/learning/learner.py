@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from populora.core.config import LearnerConfig
@@ -154,10 +155,11 @@ class InProcessLearner:
 def _columns(groups: Sequence[TrainGroup], device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return slot, old log-probability and advantage of each response token, in the order of `pack`."""
     rows = [row for group in groups for row in group.rows]
-    slot = torch.tensor([row.slot for row in rows for _ in row.tokens], device=device)
-    old = torch.tensor([value for row in rows for value in row.logprobs], dtype=torch.float32, device=device)
-    advantages = torch.tensor([row.advantage for row in rows for _ in row.tokens], dtype=torch.float32, device=device)
-    return slot, old, advantages
+    lengths = torch.tensor([len(row.tokens) for row in rows])
+    slot = torch.tensor([row.slot for row in rows]).repeat_interleave(lengths)
+    old = torch.from_numpy(np.concatenate([row.logprobs for row in rows], dtype=np.float32))
+    advantages = torch.tensor([row.advantage for row in rows], dtype=torch.float32).repeat_interleave(lengths)
+    return slot.to(device), old.to(device), advantages.to(device)
 
 
 def policy_loss(

@@ -8,6 +8,7 @@ stops before a step is built on weights that did not reach it.
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from populora.core.errors import AdapterEffectError, BaseModelError
@@ -106,7 +107,7 @@ def _check_longer(learner: Learner, slot: int, answers: Sequence[Generation]) ->
 
 
 def _sampled(answers: Sequence[Generation]) -> torch.Tensor:
-    return torch.tensor([value for answer in answers for value in answer.logprobs])
+    return torch.from_numpy(np.concatenate([answer.logprobs for answer in answers], dtype=np.float32))
 
 
 def _mean_and_worst(differences: torch.Tensor) -> tuple[float, float]:
