@@ -8,6 +8,7 @@ import torch
 from local_pool import SETTINGS, SLOTS, LocalPool, Reference
 
 from populora.core.errors import AdapterEffectError, ConfigError, MembersLost
+from populora.core.files import digest
 from populora.core.types import Generation
 from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
 from populora.engine.cluster.cluster_learner import ClusterLearner
@@ -162,6 +163,20 @@ def test_an_adapter_that_was_bred_reaches_its_learner(make_learner, single, unev
     learner.update(uneven_rows)
     single.update(uneven_rows)
     assert close(learner._bank, single.adapted.bank)
+
+
+def test_three_learners_go_on_from_the_files_of_two(make_learner, uneven_rows, tmp_path):
+    two, three, names = make_learner(2), make_learner(3), {f"M{slot}": slot for slot in range(SLOTS)}
+    two.update(uneven_rows)
+    assert not close(two._bank, three._bank)
+    two._bank.write_adapters(tmp_path / "adapters", names, "tiny", SETTINGS.lora.targets)
+    two._bank.write_optimiser(tmp_path / "optimiser", names)
+    digests = {path: digest(path.read_bytes()) for path in tmp_path.rglob("*.*")}
+    three._bank.read(tmp_path / "adapters", tmp_path / "optimiser", names, digests)
+    assert equal(two._bank, three._bank)
+    two.update(uneven_rows)
+    three.update(uneven_rows)
+    assert close(two._bank, three._bank)
 
 
 @pytest.mark.parametrize("dies", [(), (2,), (-1,)])
