@@ -48,7 +48,7 @@ def main() -> None:
         responses = sampler.generate(requests, NEW, 1.0, "")
         seconds = time.process_time() - started
         tokens = [response.tokens for group in responses for response in group]
-        digests = [hashlib.sha256(repr(row).encode()).hexdigest()[:8] for row in tokens]
+        digests = [hashlib.sha256(repr(tuple(row)).encode()).hexdigest()[:8] for row in tokens]
         print(json.dumps({"seconds": seconds, "tokens": sum(map(len, tokens)), "digests": digests}), flush=True)
 
 

@@ -1,6 +1,7 @@
 """The benchmarks' arithmetic, and that their committed tables and bars are those of the committed results."""
 
 import json
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,7 +23,7 @@ from benchmarks.speed.training import batch, learn
 from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import balance, controller, machine_limits, many_members, measuring, population_size, start_up, step
+from benchmarks import balance, controller, controller_memory, machine_limits, many_members, measuring, population_size, start_up, step
 from populora.adapters.operators import OPERATORS
 from populora.core.config_check import check
 from populora.engine.model.products import base_products
@@ -223,3 +224,16 @@ def test_the_controllers_work_is_measured_on_whole_steps(tmp_path):
     assert run.step == 1 and 0 < seconds["write"] < seconds["total"]
     attempts = read_table(tmp_path, "attempts")
     assert attempts.num_rows > 300 and 0.4 < sum(attempts["correct"].to_pylist()) / attempts.num_rows < 0.6
+
+
+@pytest.mark.parametrize(("tuples", "least", "most"), [(False, 8.0, 10.0), (True, 40.0, 100.0)], ids=["arrays", "tuples"])
+def test_the_memory_of_a_token_is_that_of_its_number_and_its_log_probability(tuples, least, most):
+    samplers = [controller_memory.LongAnswers(tokens) for tokens in (100, 400)]
+    for sampler in samplers if tuples else ():
+        answer = pickle.loads(sampler.pickled)
+        sampler.pickled = pickle.dumps(replace(answer, tokens=tuple(answer.tokens), logprobs=tuple(answer.logprobs)))
+    with build_run(controller.settings(2)) as run:
+        fill_buffer(run)
+        controller.stand_in(run)
+        (first, few), (second, many) = [controller_memory.traced(run, sampler) for sampler in samplers]
+    assert least <= (second - first) / (many - few) < most

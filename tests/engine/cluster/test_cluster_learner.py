@@ -8,12 +8,15 @@ import torch
 from local_pool import SETTINGS, SLOTS, LocalPool, Reference
 
 from populora.core.errors import AdapterEffectError, ConfigError, MembersLost
+from populora.core.files import digest
 from populora.core.types import Generation
 from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
 from populora.engine.cluster.cluster_learner import ClusterLearner
 from populora.engine.cluster.load_balancing import owners_of
 from populora.engine.learning.batching import TrainRow
 from populora.engine.model.bank import LoraBank
+
+ANSWER = Generation("", (5, 6, 7), (8, 9, 10), (-1.0,) * 3, 0.0, True)
 
 
 @pytest.fixture
@@ -155,12 +158,44 @@ def test_an_adapter_that_was_bred_reaches_its_learner(make_learner, single, unev
     single.update(uneven_rows)
     learner._bank.load(3, learner._bank.adapter(0))
     single.adapted.bank.load(3, single.adapted.bank.adapter(0))
-    answer = Generation("", (5, 6, 7), (8, 9, 10), (-1.0,) * 3, 0.0, True)
-    torch.testing.assert_close(learner.logprobs(3, [answer]), single.logprobs(3, [answer]), rtol=0.0, atol=1e-5)
-    torch.testing.assert_close(learner.logprobs(-1, [answer]), single.logprobs(-1, [answer]))
+    answers = {3: [ANSWER]}
+    torch.testing.assert_close(learner.logprobs(answers)[3], single.logprobs(answers)[3], rtol=0.0, atol=1e-5)
     learner.update(uneven_rows)
     single.update(uneven_rows)
     assert close(learner._bank, single.adapted.bank)
+
+
+def test_three_learners_go_on_from_the_files_of_two(make_learner, uneven_rows, tmp_path):
+    two, three, names = make_learner(2), make_learner(3), {f"M{slot}": slot for slot in range(SLOTS)}
+    two.update(uneven_rows)
+    assert not close(two._bank, three._bank)
+    two._bank.write_adapters(tmp_path / "adapters", names, "tiny", SETTINGS.lora.targets)
+    two._bank.write_optimiser(tmp_path / "optimiser", names)
+    digests = {path: digest(path.read_bytes()) for path in tmp_path.rglob("*.*")}
+    three._bank.read(tmp_path / "adapters", tmp_path / "optimiser", names, digests)
+    assert equal(two._bank, three._bank)
+    two.update(uneven_rows)
+    three.update(uneven_rows)
+    assert close(two._bank, three._bank)
+
+
+@pytest.mark.parametrize("dies", [(), (2,), (-1,)])
+def test_log_probabilities_of_all_slots_take_one_call_of_each_learner(make_learner, single, dies):
+    learner, answers = make_learner(2, dies), {slot: [ANSWER] * (1 + slot) for slot in range(SLOTS)}
+    ours, theirs = learner.logprobs(answers), single.logprobs(answers)
+    assert [call.index for call in learner._pool.calls if call.method == "logprobs"] == [0, 1] * (1 + learner._pool.faults)
+    assert learner._pool.faults == len(dies)
+    for slot in answers:
+        torch.testing.assert_close(ours[slot], theirs[slot], rtol=0.0, atol=1e-5)
+        assert ours[slot].shape == (2, 3 * (1 + slot)) and not torch.equal(*ours[slot])
+
+
+def test_any_learner_computes_log_probabilities_of_the_bare_base(make_learner, single):
+    learner, answers = make_learner(2), {-1: [ANSWER] * 2}
+    (ours, again), (theirs, _) = learner.logprobs(answers)[-1], single.logprobs(answers)[-1]
+    torch.testing.assert_close(ours, theirs)
+    assert torch.equal(ours, again)
+    assert len(learner._pool.calls) == 1 and learner.logprobs({}) == {}
 
 
 def test_a_helper_sends_one_gradient_and_not_those_of_its_own_slots(make_actor, single, uneven_rows):

@@ -29,7 +29,7 @@ def learn(learner: InProcessLearner) -> dict[str, torch.Tensor]:
     rows = random_rows(0, dict.fromkeys(range(SLOTS), 2), longest=40)
     updates = [update for some in (rows[:12], rows[12:13]) for update in learner.update(some).values()]
     losses = torch.tensor([[update.loss, update.grad_norm, update.max_difference] for update in updates])
-    return {**learner.adapted.bank.state(), "losses": losses, "logprobs": learner.logprobs(1, [ANSWER])}
+    return {**learner.adapted.bank.state(), "losses": losses, "logprobs": learner.logprobs({1: [ANSWER]})[1]}
 
 
 def process(rank: int, address: str, folder: str, checkpointing: str) -> None:
@@ -38,7 +38,7 @@ def process(rank: int, address: str, folder: str, checkpointing: str) -> None:
     adapted = made(checkpointing, part)
     held = sum(parameter.numel() for parameter in adapted.backbone.layers.parameters())
     learner = ShardedLearner(adapted, CONFIG, part)
-    learner.logprobs(0, [ANSWER])  # as the check of adapters does before the first update
+    learner.logprobs({0: [ANSWER]})  # as the check of adapters does before the first update
     learner.agreement = float("inf")
     results = learn(learner)
     results["share"] = torch.tensor(sum(part.to_local().numel() for part in adapted.backbone.layers.parameters()) / held)

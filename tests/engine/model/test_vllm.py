@@ -78,8 +78,8 @@ def check_equal_answers(engine, prompts, sampler, slot, folder):
     theirs = greedy(engine, prompts, vllm.lora.request.LoRARequest(folder.name, slot + 1, str(folder)))
     ours = sampler.generate([Request(prompt, slot, 1, (index,)) for index, prompt in enumerate(prompts)], TOKENS, 0.0, "")
     for answer, (response,) in zip(theirs, ours, strict=True):
-        assert tuple(answer.outputs[0].token_ids) == response.tokens
+        assert list(answer.outputs[0].token_ids) == list(response.tokens)
         logprobs = [at[token].logprob for at, token in zip(answer.outputs[0].logprobs, response.tokens, strict=True)]
         assert logprobs == pytest.approx(response.logprobs, abs=1e-4)
-    bare = [tuple(answer.outputs[0].token_ids) for answer in greedy(engine, prompts)]
-    assert bare != [response.tokens for (response,) in ours]
+    bare = [list(answer.outputs[0].token_ids) for answer in greedy(engine, prompts)]
+    assert bare != [list(response.tokens) for (response,) in ours]

@@ -5,6 +5,7 @@ vLLM pins its own versions of many libraries and has an environment of its own (
 CPU it is asked in float32, so that tokens and log-probabilities can be compared one by one.
 """
 
+import pickle
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -123,10 +124,10 @@ def test_greedy_tokens_of_eight_adapters_and_the_base_in_one_batch_are_those_of_
     for request, (ours,) in zip(asked, sampler.generate(asked, 80, 0.0, ""), strict=True):
         ids = tokenizer(request.prompt, return_tensors="pt")["input_ids"]
         theirs = pefts(peft_model, request.slot, ids, lambda prompt: greedy_tokens(peft_model, prompt, 80))
-        assert ours.prompt_tokens == tuple(ids[0].tolist())
+        assert list(ours.prompt_tokens) == ids[0].tolist()
         assert list(ours.tokens) == theirs
         assert ours.stopped == (ours.tokens[-1] == tokenizer.eos_token_id)
-        different.add(ours.tokens)
+        different.add(tuple(ours.tokens))
     assert len(different) > 2 * len(PROMPTS)  # the adapters do something
 
 
@@ -141,6 +142,15 @@ def test_log_probabilities_of_sampled_tokens_are_those_of_peft(sampler, peft_mod
             expected = logits.log_softmax(-1).gather(1, ids[0, start:, None])[:, 0]
             tolerance = 1e-5 if isinstance(sampler, InProcessSampler) else 1e-4  # vLLM has kernels of its own
             assert float((expected - torch.tensor(response.logprobs)).abs().max()) < tolerance
+
+
+def test_an_answer_has_four_bytes_for_each_token_and_each_log_probability_and_shares_its_prompt(sampler):
+    (answers,) = sampler.generate([Request(PROMPTS[0], 0, 3, ("compact",))], 20, 1.0, STOP)
+    for answer in answers:
+        values = [memoryview(part) for part in (answer.prompt_tokens, answer.tokens, answer.logprobs)]
+        assert [(value.format, value.itemsize) for value in values] == [("i", 4), ("i", 4), ("f", 4)]
+        assert pickle.loads(pickle.dumps(answer)) == answer != replace(answer, logprobs=answer.logprobs[:-1])
+    assert len({id(answer.prompt_tokens) for answer in answers}) == 1
 
 
 def test_a_request_with_a_seed_of_its_own_does_not_draw_by_the_runs(sampler):
@@ -182,7 +192,7 @@ def test_a_request_draws_the_same_whatever_else_is_sampled(sampler, adapted):
 def test_samples_of_one_request_differ_and_zero_samples_are_none(sampler):
     request = REQUESTS[0]
     none, six = sampler.generate([replace(request, samples=0, key=("none",)), replace(request, samples=6)], 20, 1.0, STOP)
-    assert none == [] and len({response.tokens for response in six}) == 6
+    assert none == [] and len({tuple(response.tokens) for response in six}) == 6
 
 
 def test_a_longer_limit_only_continues_a_response(sampler, tokenizer):

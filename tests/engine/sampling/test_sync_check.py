@@ -40,6 +40,29 @@ def test_a_trained_adapter_at_scale_zero_stops_the_run(make_adapted, tokenizer):
         check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), InProcessSampler(adapted, tokenizer, 0), adapted.bank, PROBES)
 
 
+def test_a_trained_adapter_without_effect_among_others_stops_the_run(adapted, sampler):
+    idle = adapted.bank.adapter(1)
+    adapted.bank.load(1, dataclasses.replace(idle, modules={name: (0 * a, b) for name, (a, b) in idle.modules.items()}))
+    with pytest.raises(AdapterEffectError, match="slot 1: a trained adapter must change"):
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES)
+
+
+@pytest.mark.parametrize("budget", [1, 64])
+def test_log_probabilities_do_not_depend_on_the_token_budget(adapted, sampler, budget):
+    requests = [Request(probe, slot, 2, (index,)) for slot in (0, 2) for index, probe in enumerate(PROBES)]
+    answers = {slot: [] for slot in (2, 0)}
+    for request, samples in zip(requests, sampler.generate(requests, 12, 1.0, ""), strict=True):
+        answers[request.slot] += samples
+    small = InProcessLearner(adapted, LearnerConfig(micro_batch_tokens=budget)).logprobs(answers)
+    large = InProcessLearner(adapted, LearnerConfig()).logprobs(answers)
+    assert sorted(small) == [0, 2]
+    for slot, of_slot in answers.items():
+        sampled = torch.tensor([value for answer in of_slot for value in answer.logprobs])
+        assert (small[slot] - large[slot]).abs().max() < 1e-5 and (small[slot][0] - sampled).abs().max() < 1e-5
+        assert (small[slot][1] - sampled).abs().max() > 1e-3
+    assert InProcessLearner(adapted, LearnerConfig()).logprobs({}) == {}
+
+
 @pytest.mark.parametrize(("step", "stops"), [(1e-8, True), (1e-2, False)])
 def test_a_first_step_that_bfloat16_rounds_away_stops_the_run_and_names_the_learning_rate(make_base, tokenizer, step, stops):
     adapted = AdaptedModel(make_base().bfloat16(), ("q_proj", "v_proj"), 1, 4, 8.0)

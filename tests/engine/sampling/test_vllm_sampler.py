@@ -1,6 +1,7 @@
 """vLLM's own side: which one is accepted, what is published and retired, and whole runs with it (`make test-vllm`)."""
 
 import json
+from array import array
 from dataclasses import replace
 from importlib import metadata
 from types import SimpleNamespace
@@ -171,7 +172,7 @@ def test_vllm_makes_text_of_tokens_only_to_look_for_a_stop_text(tokenizer, stop,
     engine = FakeEngine([sample([5, 6], [-0.5, -1.5])])
     ((answer,),) = sampler_of(engine, tokenizer).generate(ASK, 8, 1.0, stop)
     assert engine.params["detokenize"] is detokenized and engine.params["flat_logprobs"]
-    assert (answer.tokens, answer.logprobs, answer.entropy, answer.stopped) == ((5, 6), (-0.5, -1.5), 1.0, True)
+    assert (answer.tokens, answer.logprobs, answer.entropy, answer.stopped) == (array("i", [5, 6]), array("f", [-0.5, -1.5]), 1.0, True)
 
 
 def test_an_answer_without_tokens_is_an_error_that_names_the_request(tokenizer):

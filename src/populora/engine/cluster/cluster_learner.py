@@ -41,10 +41,13 @@ class ClusterLearner:
         machines = [info.machine for info in infos]
         self._nodes = [machines.index(machine) for machine in machines]
 
-    def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
-        """See `populora.engine.learning.learner.Learner.logprobs`."""
-        call = Call(self._bank.owners.get(slot, 0), "logprobs", (slot, answers))
-        return self._bank.until_no_loss(lambda: self._pool.results([self._pool.submit(call)])[0])
+    def logprobs(self, answers: Mapping[int, Sequence[Generation]]) -> dict[int, torch.Tensor]:
+        """See `populora.engine.learning.learner.Learner.logprobs`. All owners compute at the same time, with one call each."""
+        owned: dict[int, dict[int, Sequence[Generation]]] = {}
+        for slot, answers_of_slot in answers.items():
+            owned.setdefault(self._bank.owners.get(slot, 0), {})[slot] = answers_of_slot
+        calls = [Call(owner, "logprobs", (part,)) for owner, part in owned.items()]
+        return _merge(self._bank.until_no_loss(lambda: self._pool.results([self._pool.submit(call) for call in calls])))
 
     def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
         """See `populora.engine.learning.learner.Learner.update`."""

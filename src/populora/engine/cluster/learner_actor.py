@@ -161,9 +161,11 @@ class LearnerActor:
             self._learner.step(self._local[slot], norm)
         return self._stored(None, list(norms))
 
-    def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
-        """See `populora.engine.learning.learner.Learner.logprobs`. ``slot`` is an owned slot or -1."""
-        return self._learner.logprobs(self._local[slot] if slot >= 0 else -1, answers)
+    def logprobs(self, answers: Mapping[int, Sequence[Generation]]) -> dict[int, torch.Tensor]:
+        """See `populora.engine.learning.learner.Learner.logprobs`. The slots are owned ones or -1."""
+        local = {slot: self._local.get(slot, -1) for slot in answers}
+        computed = self._learner.logprobs({local[slot]: answers[slot] for slot in answers})
+        return {slot: computed[local[slot]] for slot in answers}
 
     def _stored(self, value: Any, slots: Sequence[int]) -> Stored:
         """Return the state and the adapter of slots, `BORROWED` or owned. Of processes that share a base model, the first one does."""

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from populora.core.errors import ConfigError
 from populora.engine.model.packing import PromptGroup
 
@@ -37,7 +39,7 @@ def micro_batches(rows: Sequence[TrainRow], budget: int) -> list[list[TrainGroup
     added = [added_tokens(row, budget) for row in rows]
     groups = [
         TrainGroup(PromptGroup(slot, prompt, tuple(rows[index].tokens for index in chunk)), tuple(rows[index] for index in chunk))
-        for (slot, prompt), indices in rows_by_prompt(rows).items()
+        for slot, prompt, indices in rows_by_prompt(rows)
         for chunk, _ in split_by_tokens(indices, added, len(prompt), budget)
     ]
     batches: list[list[TrainGroup]] = []
@@ -65,18 +67,19 @@ def added_tokens(row: TrainRow, budget: int) -> int:
     return added
 
 
-def rows_by_prompt(rows: Sequence[TrainRow]) -> dict[tuple[int, tuple[int, ...]], list[int]]:
+def rows_by_prompt(rows: Sequence[TrainRow]) -> list[tuple[int, Sequence[int], list[int]]]:
     """Return the indices of the rows of each slot and prompt."""
-    indices: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+    indices: dict[tuple[int, bytes], list[int]] = {}
     for index, row in enumerate(rows):
-        indices.setdefault((row.slot, tuple(row.prompt_tokens)), []).append(index)
-    return indices
+        indices.setdefault((row.slot, np.asarray(row.prompt_tokens, np.int32).tobytes()), []).append(index)
+    return [(slot, rows[of_prompt[0]].prompt_tokens, of_prompt) for (slot, _), of_prompt in indices.items()]
 
 
 def split_by_tokens(indices: Sequence[int], added: Sequence[int], prompt: int, limit: int) -> Iterator[tuple[list[int], int]]:
     """Split one prompt's rows, in order, into as few parts of at most ``limit`` tokens as possible. Yield each with its tokens.
 
-    ``added`` is `added_tokens` of all rows, ``prompt`` the length of the prompt. A row that is longer than the limit is a part by itself.
+    ``added`` is `added_tokens` of all rows, ``prompt`` the length of the prompt (0 if they share none). A row that is longer than the limit
+    is a part by itself.
     """
     chosen: list[int] = []
     tokens = prompt

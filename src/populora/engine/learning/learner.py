@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError
 from populora.core.types import Generation, UpdateStats
-from populora.engine.learning.batching import TrainGroup, TrainRow, micro_batches
+from populora.engine.learning.batching import TrainGroup, TrainRow, micro_batches, split_by_tokens
 from populora.engine.learning.update import check_update, make_batch
 from populora.engine.model.adapted_model import MAX_TOKEN_FACTOR, AdaptedModel
 from populora.engine.model.bank import LoraBank
@@ -35,8 +36,12 @@ class Learner(Protocol):
         """What computes attention and the base's products, in words."""
         ...
 
-    def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
-        """Compute the log-probabilities (nats) of all tokens of the answers [N], on the CPU, under a slot's adapter (-1: the bare base)."""
+    def logprobs(self, answers: Mapping[int, Sequence[Generation]]) -> dict[int, torch.Tensor]:
+        """Compute the log-probabilities (nats) of all N tokens of the answers of each slot (-1: the bare base), on the CPU.
+
+        Returns for each slot [2, N]: under its adapter, and under the bare base. Both come from forwards of the same shape, so that they
+        are equal to the last bit if the adapter does nothing.
+        """
         ...
 
     def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
@@ -61,10 +66,16 @@ class InProcessLearner:
         self.computation = adapted.computation
 
     @torch.no_grad()
-    def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
+    def logprobs(self, answers: Mapping[int, Sequence[Generation]]) -> dict[int, torch.Tensor]:
         """See `Learner.logprobs`."""
-        packed = self.adapted.pack([PromptGroup(slot, answer.prompt_tokens, (answer.tokens,)) for answer in answers])
-        return self.adapted.logprobs(packed)[0].cpu()
+        if not answers:
+            return {}
+        slots = sorted(answers)
+        groups = [PromptGroup(slot, answer.prompt_tokens, (answer.tokens,)) for slot in slots for answer in answers[slot]]
+        parts = split_by_tokens(range(len(groups)), [group.tokens for group in groups], 0, self.config.micro_batch_tokens)
+        both = torch.cat([self._with_and_without([groups[index] for index in part]) for part, _ in parts], 1)
+        tokens = [sum(len(answer.tokens) for answer in answers[slot]) for slot in slots]
+        return dict(zip(slots, both.split(tokens, 1), strict=True))
 
     def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
         """See `Learner.update`."""
@@ -120,7 +131,7 @@ class InProcessLearner:
         losses = losses * truncation(logprobs, old, sampled, config.tis_cap)
         total, base = losses, logprobs.detach()
         if config.base_kl:
-            base = self._base_logprobs(groups)
+            base = self._base_logprobs([group.prompt_group for group in groups])
             total = losses + config.base_kl * kl_penalty(logprobs, base)
         (total * shares[slot]).sum().backward()
         gap = logprobs.detach() - sampled
@@ -131,19 +142,24 @@ class InProcessLearner:
         sums[:, :-1].index_add_(0, slot, torch.stack(terms, 1).double())
         sums[:, -1].scatter_reduce_(0, slot, differences.double(), "amax")  # nothing is read back from a GPU
 
+    def _with_and_without(self, groups: Sequence[PromptGroup]) -> torch.Tensor:
+        """Compute the log-probabilities of the groups' response tokens [2, M] on the CPU, under their adapters and under the bare base."""
+        return torch.stack([self.adapted.logprobs(self.adapted.pack(groups))[0], self._base_logprobs(groups)]).cpu()
+
     @torch.no_grad()
-    def _base_logprobs(self, groups: Sequence[TrainGroup]) -> torch.Tensor:
+    def _base_logprobs(self, groups: Sequence[PromptGroup]) -> torch.Tensor:
         """Compute the bare base's log-probabilities of the groups' response tokens [M]."""
-        return self.adapted.logprobs(self.adapted.pack([replace(group.prompt_group, slot=-1) for group in groups]))[0]
+        return self.adapted.logprobs(self.adapted.pack([replace(group, slot=-1) for group in groups]))[0]
 
 
 def _columns(groups: Sequence[TrainGroup], device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return slot, old log-probability and advantage of each response token, in the order of `pack`."""
     rows = [row for group in groups for row in group.rows]
-    slot = torch.tensor([row.slot for row in rows for _ in row.tokens], device=device)
-    old = torch.tensor([value for row in rows for value in row.logprobs], dtype=torch.float32, device=device)
-    advantages = torch.tensor([row.advantage for row in rows for _ in row.tokens], dtype=torch.float32, device=device)
-    return slot, old, advantages
+    lengths = torch.tensor([len(row.tokens) for row in rows])
+    slot = torch.tensor([row.slot for row in rows]).repeat_interleave(lengths)
+    old = torch.from_numpy(np.concatenate([row.logprobs for row in rows], dtype=np.float32))
+    advantages = torch.tensor([row.advantage for row in rows], dtype=torch.float32).repeat_interleave(lengths)
+    return slot.to(device), old.to(device), advantages.to(device)
 
 
 def policy_loss(

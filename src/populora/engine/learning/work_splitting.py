@@ -38,12 +38,12 @@ def split_work(rows: Sequence[TrainRow], budget: int, slots: int, parts: int = P
     Raises `ConfigError` if a row exceeds the budget, and `PopuloraError` for less than one slot, part or prompt token.
     """
     prompts = rows_by_prompt(rows)
-    if slots < 1 or parts < 1 or not all(prompt for _, prompt in prompts):
+    if slots < 1 or parts < 1 or not all(prompt for _, prompt, _ in prompts):
         raise PopuloraError(f"expected at least one slot, one part and a prompt in each row, got {slots} slots and {parts} parts")
     added = [added_tokens(row, budget) for row in rows]
-    mean = (sum(len(prompt) for _, prompt in prompts) + sum(added)) / slots
+    mean = (sum(len(prompt) for _, prompt, _ in prompts) + sum(added)) / slots
     items: dict[int, list[WorkItem]] = {}
-    for (slot, prompt), indices in prompts.items():
+    for slot, prompt, indices in prompts:
         limit = min(budget, max(math.ceil(mean / MAX_SHARE), MIN_PROMPTS * len(prompt)))
         first, *others = [WorkItem(tuple(chunk), tokens) for chunk, tokens in split_by_tokens(indices, added, len(prompt), limit)]
         slot_items = items.setdefault(slot, [])

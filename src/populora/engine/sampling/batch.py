@@ -8,6 +8,7 @@ adapters have work they keep equally many rows, so that their segments of the ba
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ class ActiveRequest:
     """
 
     request: Request
-    prompt: tuple[int, ...]
+    prompt: array[int]
     uniforms: UniformStream
     done: dict[int, Row] = field(default_factory=dict)
     prompt_number: int = -1

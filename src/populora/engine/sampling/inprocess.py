@@ -4,6 +4,7 @@ Every prompt is computed once for all its samples. Rows are sorted by slot, so t
 rows are replaced by waiting ones (`populora.engine.sampling.batch`).
 """
 
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -73,7 +74,7 @@ class InProcessSampler(Sampler):
 
     def _prepare(self, request: Request, max_tokens: int, keys: set[RequestKey]) -> ActiveRequest:
         """Tokenise and check a request; ``keys`` are those of the stream so far."""
-        prompt = tuple(self.tokenizer(request.prompt)["input_ids"])
+        prompt = array("i", self.tokenizer(request.prompt)["input_ids"])
         check_request(request, len(prompt), keys, self.adapted.context, max_tokens, self.adapted.bank.slots)
         seed = self.seed if request.seed is None else request.seed
         return ActiveRequest(request, prompt, UniformStream(seed, request.key, request.samples))
@@ -84,8 +85,8 @@ class InProcessSampler(Sampler):
         return self._stops[stop]
 
     def _generation(self, active: ActiveRequest, row: Row) -> Generation:
-        text = decode(self.tokenizer, row.tokens)
-        return Generation(text, active.prompt, tuple(row.tokens), tuple(row.logprobs), row.entropy / len(row.tokens), row.stopped)
+        text, tokens, logprobs = decode(self.tokenizer, row.tokens), array("i", row.tokens), array("f", row.logprobs)
+        return Generation(text, active.prompt, tokens, logprobs, row.entropy / len(tokens), row.stopped)
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -8,6 +8,7 @@ stops before a step is built on weights that did not reach it.
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from populora.core.errors import AdapterEffectError, BaseModelError
@@ -34,7 +35,7 @@ def agreement_of(learner: Learner, sampler: Sampler, probes: Sequence[str]) -> f
     """
     requests = [Request(probe, -1, SAMPLES, ("sync-check", "base", index)) for index, probe in enumerate(probes)]
     answers = [answer for samples in sampler.generate(requests, TOKENS, 1.0, "") for answer in samples]
-    rounding, _ = _mean_and_worst((_sampled(answers) - learner.logprobs(-1, answers)).abs())
+    rounding, _ = _mean_and_worst((_sampled(answers) - learner.logprobs({-1: answers})[-1][1]).abs())
     if not rounding <= ROUNDING * learner.agreement:
         raise BaseModelError(
             f"sampler and learner must agree on the bare base within {ROUNDING * learner.agreement} nats in the mean, but differ by "
@@ -56,8 +57,10 @@ def check_adapter_sync(
     """
     slots = range(bank.slots) if slots is None else sorted(slots)
     effects: dict[int, float] = {}
-    for slot, answers in _answers(sampler, probes, slots, TOKENS).items():
-        learned, bare = learner.logprobs(slot, answers), learner.logprobs(-1, answers)
+    answers_of = _answers(sampler, probes, slots, TOKENS)
+    logprobs = learner.logprobs(answers_of)
+    for slot, answers in answers_of.items():
+        learned, bare = logprobs[slot]
         if _outliers(learner.agreement, answers, learned):
             _check_longer(learner, slot, _answers(sampler, probes, [slot], LONGER * TOKENS)[slot])
         if not bank.untrained(slot):
@@ -90,7 +93,7 @@ def _outliers(agreement: float, answers: Sequence[Generation], learned: torch.Te
 
 def _check_longer(learner: Learner, slot: int, answers: Sequence[Generation]) -> None:
     """Raise `AdapterEffectError` if sampler and learner differ too much on longer answers, too. In bf16 a single token may."""
-    learned, bare, sampled = learner.logprobs(slot, answers), learner.logprobs(-1, answers), _sampled(answers)
+    (learned, bare), sampled = learner.logprobs({slot: answers})[slot], _sampled(answers)
     limit = MAX_TOKEN_FACTOR * learner.agreement
     if _outliers(learner.agreement, answers, learned) > 1:
         mean, worst = _mean_and_worst((sampled - learned).abs())
@@ -104,7 +107,7 @@ def _check_longer(learner: Learner, slot: int, answers: Sequence[Generation]) ->
 
 
 def _sampled(answers: Sequence[Generation]) -> torch.Tensor:
-    return torch.tensor([value for answer in answers for value in answer.logprobs])
+    return torch.from_numpy(np.concatenate([answer.logprobs for answer in answers], dtype=np.float32))
 
 
 def _mean_and_worst(differences: torch.Tensor) -> tuple[float, float]:

@@ -11,7 +11,8 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module, metadata
@@ -92,7 +93,8 @@ class VllmSampler(Sampler):
                 for output in self._engine.step() if running else ():
                     if output.finished:
                         request = running.pop(output.request_id)
-                        yield request, [self._generation(request, output, sample) for sample in output.outputs]
+                        prompt = array("i", output.prompt_token_ids)
+                        yield request, [self._generation(request, prompt, sample) for sample in output.outputs]
         except Exception:
             with suppress(Exception):  # the first error says what is wrong; a broken engine raises others
                 self._end(running)
@@ -116,16 +118,16 @@ class VllmSampler(Sampler):
         self._engine.add_request(name, {"type": "token", "prompt_token_ids": prompt}, params, lora_request=self._versions[request.slot])
         return name
 
-    def _generation(self, request: Request, output: Any, sample: Any) -> Generation:
-        tokens, logprobs = tuple(sample.token_ids), tuple(sample.logprobs.logprobs)
-        if sample.finish_reason not in ("stop", "length") or not tokens or tokens != tuple(sample.logprobs.token_ids):
+    def _generation(self, request: Request, prompt: Sequence[int], sample: Any) -> Generation:
+        tokens, logprobs = list(sample.token_ids), list(sample.logprobs.logprobs)
+        if sample.finish_reason not in ("stop", "length") or not tokens or tokens != list(sample.logprobs.token_ids):
             raise EngineError(
                 f"vLLM ended request {request.key} by '{sample.finish_reason}' with {len(tokens)} tokens and {len(logprobs)} "
                 "log-probabilities: expected an end by 'stop' or 'length', and a log-probability for each token. `populora resume` goes "
                 "on from the last checkpoint."
             )
         text = decode(self.tokenizer, tokens)
-        return Generation(text, tuple(output.prompt_token_ids), tokens, logprobs, -fmean(logprobs), sample.finish_reason == "stop")
+        return Generation(text, prompt, array("i", tokens), array("f", logprobs), -fmean(logprobs), sample.finish_reason == "stop")
 
     def _load(self, slot: int, adapter: Adapter) -> None:
         """Load an adapter, in the base's precision like the learner's, under a new name, and remove the slot's previous one."""
