@@ -46,7 +46,8 @@ def ancestry(rows: Sequence[Record]) -> tuple[dict[str, int], dict[str, str]]:
     """Return the births between each adapter and its first ancestor, along the longest line, and its founder, both by its name."""
     depths, founders = dict[str, int](), dict[str, str]()
     for row in sorted(rows, key=lambda row: row["born"]):
-        name, parents = row["name"], row["parents"].split()
+        name: str = row["name"]
+        parents: list[str] = row["parents"].split()
         # A parent is unknown if the folder of its birth was removed.
         depths[name] = 1 + max(depths.get(parent, 0) for parent in parents) if parents else 0
         founders[name] = founders.get(parents[0], parents[0]) if parents else name

@@ -1,6 +1,5 @@
 """The ancestry of every adapter: the members of a population over the steps, and the children that replaced them."""
 
-from itertools import pairwise
 from typing import Any
 
 from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, member_order, members_of, panels, tag_artist
@@ -52,8 +51,10 @@ def lineage(run: RunData) -> list[dict[str, Any]]:
     children = run.table("children", columns).to_pylist()
     initial = [{"member": member, **_INITIAL} for member in members_of(log)]
     in_order = sorted([*initial, *children], key=lambda row: (len(row["member"]), row["member"], row["generation"]))
-    successors = [after if after["member"] == row["member"] else None for row, after in pairwise([*in_order, {"member": ""}])]
-    return [_life(row, after["born"] if after else None, log) for row, after in zip(in_order, successors, strict=True)]
+    return [
+        _life(row, after["born"] if after and after["member"] == row["member"] else None, log)
+        for row, after in zip(in_order, [*in_order[1:], None], strict=True)
+    ]
 
 
 def _life(row: Record, died: int | None, log: Log) -> dict[str, Any]:

@@ -84,8 +84,9 @@ def cross_evaluation_figure(study: Study, domain: str = "") -> Figure | MissingF
     identity = study.within(CROSS_EVALUATION, domain)[0] if domain else CROSS_EVALUATION
     if not study.main:
         return MissingFigure(*identity, "it needs a run with teachers and students", domain)
-    every_pair = recorded_pairs(study.main.runs[0], domain)
-    rows = every_pair or snapshots(study.main.runs[0], domain)
+    run = study.main.runs[0]
+    every_pair = recorded_pairs(run, domain)
+    rows = every_pair or snapshots(run, domain)
     if not rows:
         return MissingFigure(
             *identity, "there are no attempts in the run's tables" + (f" at problems of {domain}" if domain else ""), domain
@@ -108,7 +109,7 @@ def cross_evaluation_figure(study: Study, domain: str = "") -> Figure | MissingF
         runs=describe_first_run(study.main),
         rows=rows,
         domain=domain,
-        draw=lambda: draw_rated_groups(rows, study.main.runs[0].metrics, word) if grouped else _draw_cross_evaluation(rows, word),
+        draw=lambda: draw_rated_groups(rows, run.metrics, word) if grouped else _draw_cross_evaluation(rows, word),
     )
 
 

@@ -31,7 +31,7 @@ def draw_rated_groups(rows: Sequence[Record], log: Log, word: str) -> Drawing:
             above.plot(line, "o-", color=colour, markersize=2.5, linewidth=1.0, label=name)
         above.set(ylim=(-0.02, 1.02), title=f"{word} step {end}")
         matrix = mean_rates(of_end, by_rating(log, end, sorted(students)), columns)
-        image = below.imshow(matrix, cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower")
+        below.imshow(matrix, cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower")
         below.patch.set(facecolor=PALE, alpha=0.3)
         below.set_xticks([0, len(columns) - 1], ["weakest", "strongest"])
         below.set_yticks([0, len(matrix) - 1], ["weakest", "strongest"])
@@ -40,7 +40,7 @@ def draw_rated_groups(rows: Sequence[Record], log: Log, word: str) -> Drawing:
     axes[1, 0].set_ylabel("students")
     drawing.supxlabel("teachers", fontsize=8)
     drawing.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=len(QUARTERS))
-    drawing.colorbar(image, ax=axes[1, -1], label="solve rate")
+    drawing.colorbar(axes[1, -1].images[0], ax=axes[1, -1], label="solve rate")
     return drawing
 
 
