@@ -1,11 +1,14 @@
-"""Runs of a few steps, written by the run log itself from drawn numbers: populations of 2T+2S, or a single agent, in several seeds.
+"""Runs of a few steps, written by the run log itself from drawn numbers: populations of 2T+2S, larger ones, or a single agent, in several
+seeds.
 
 They are of Python, of SQL, or of both.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -43,7 +46,9 @@ CONFIG = Config(steps=6, population=PopulationConfig(teachers=2, students=2), se
 AGENT = replace(CONFIG, population=PopulationConfig(single_agent=True))
 SQL, MIXED = replace(CONFIG, domains=("sql",)), replace(CONFIG, domains=("python", "sql"))
 BORN = {3: ("T1", "m1", ("T0#0",)), 5: ("S0", "x2", ("S0#0", "S1#0"))}
-"""Children by step: place, operator, parents. Another T1 is born after the last step."""
+"""Children of 2T+2S by step: place, operator, parents. Another T1 is born after the last step."""
+ROUND = 5
+"""Steps between two rounds of births in larger populations, which replace a quarter of each role."""
 ADD, SELECT = "def f(x):\n    return x + {}.123456", "SELECT a + {} FROM t ORDER BY a"
 REASONS = ("wrong_value", "format", "timeout:cpu", "error:exception:KeyError")
 Make = Callable[..., Any]
@@ -102,7 +107,7 @@ def rewrite(folder: Path, name: str, step: int, change: Callable[[Any], Any]) ->
 
 def _step(config: Config, step: int, program: str, answer: str, lost: str) -> dict[str, Any]:
     rng = stream(config.seed, "report tests", step, int(config.population.single_agent))
-    teachers, students = (["A0"], ["A0"]) if config.population.single_agent else (["T0", "T1"], ["S0", "S1"])
+    teachers, students = names_of(config)
     met = dict(zip(teachers, rng.permutation(students).tolist(), strict=True))
     proposals = _proposals(rng, step, teachers, program, config, lost)
     attempts, rhos = _attempts(rng, met, proposals, answer, config)
@@ -129,9 +134,9 @@ def _step(config: Config, step: int, program: str, answer: str, lost: str) -> di
                     "none" if none or not means[name] else "student" if fmean(means[name]) > expected[name] else "teacher")
             for name in teachers
         ),
-        "members": _members(rng, step, [*dict.fromkeys((*teachers, *students))]),
+        "members": _members(rng, config, step, [*dict.fromkeys((*teachers, *students))]),
         "updates": {name: _update(rng, name == "T1" and step == 2) for name in dict.fromkeys((*teachers, *students))},
-        "evolution": Evolution(() if none else _children(rng, step, config.steps)),
+        "evolution": Evolution(() if none else _children(rng, config, step)),
         "seconds": {"propose": float(rng.uniform(1, 3)), "solve": float(rng.uniform(2, 4)), "update": float(rng.uniform(1, 9))},
         "coverage": coverage,
         "repeats": frozenset(proposal.problem.id for proposal in proposals if proposal.problem and rng.random() < 0.3),
@@ -187,25 +192,54 @@ def _said(rng: np.random.Generator, text: str) -> Generation:
     return Generation(text, (1, 2), tuple(range(tokens)), (-0.5,) * tokens, float(rng.random()), bool(rng.random() < 0.9))
 
 
-def _members(rng: np.random.Generator, step: int, names: list[str]) -> tuple[Member, ...]:
+def names_of(config: Config) -> tuple[list[str], list[str]]:
+    """Who proposes and who solves."""
+    population = config.population
+    if population.single_agent:
+        return ["A0"], ["A0"]
+    return [f"T{number}" for number in range(population.teachers)], [f"S{number}" for number in range(population.students)]
+
+
+@cache
+def births(config: Config, step: int) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Operator and parents of the children that are born after a step, by place."""
+    if config.population.single_agent:
+        return {}
+    if config.population.members == 4:
+        born = {**BORN, **({config.steps: ("T1", "m2", ("T0#0",))} if config.steps > ROUND else {})}
+        return {born[step][0]: born[step][1:]} if step in born else {}
+    if step % ROUND:
+        return {}
+    rng, made = stream(config.seed, "births", step), dict[str, tuple[str, tuple[str, ...]]]()
+    generation = _generations(config, step)
+    for names in names_of(config):
+        places, others = np.split(rng.permutation(names), [len(names) // 4])
+        for place in places.tolist():
+            parents = rng.choice(others, 2, replace=False).tolist()
+            named = tuple(f"{parent}#{generation.get(parent, 0)}" for parent in parents)
+            made[place] = (("x2", named), ("m1", named[:1]))[int(rng.integers(2))]
+    return made
+
+
+def _generations(config: Config, step: int) -> Counter[str]:
+    """Births of each place before a step."""
+    return Counter(place for earlier in range(1, step) for place in births(config, earlier))
+
+
+def _members(rng: np.random.Generator, config: Config, step: int, names: list[str]) -> tuple[Member, ...]:
     roles = {"T": Role.TEACHER, "S": Role.STUDENT, "A": Role.AGENT}
-    generations = {member: 1 for born, (member, _, _) in BORN.items() if born < step}
+    generations = _generations(config, step)
     ratings = [Rating(float(rng.uniform(30, 40) if name[0] == "S" else rng.uniform(15, 25)), 2.0) for name in names]
-    return tuple(
-        Member(name, roles[name[0]], slot, ratings[slot], Lineage(name, generations.get(name, 0) if name != "A0" else 0, 0))
-        for slot, name in enumerate(names)
-    )
+    return tuple(Member(name, roles[name[0]], slot, ratings[slot], Lineage(name, generations[name], 0)) for slot, name in enumerate(names))
 
 
-def _children(rng: np.random.Generator, step: int, last: int) -> tuple[Lineage, ...]:
-    born = {**BORN, **({last: ("T1", "m2", ("T0#0",))} if last > 5 else {})}.get(step)
-    if not born:
-        return ()
-    member, operator, parents = born
-    named = tuple(f"{parent}:{'ab' * 32}" for parent in parents)
-    generation = 2 if step == last and member == "T1" and step > 3 else 1
-    cosines = tuple(float(value) for value in rng.uniform(0, 1, len(parents)))
-    return (Lineage(member, generation, step, operator, named, ("evolve", step, member), float(rng.uniform(0.5, 1.5)), cosines, 7.5),)
+def _children(rng: np.random.Generator, config: Config, step: int) -> tuple[Lineage, ...]:
+    generations, children = _generations(config, step), list[Lineage]()
+    for member, (operator, parents) in births(config, step).items():
+        named, cosines = tuple(f"{parent}:{'ab' * 32}" for parent in parents), tuple(float(v) for v in rng.uniform(0, 1, len(parents)))
+        lineage = (member, generations[member] + 1, step, operator, named, ("evolve", step, member))
+        children.append(Lineage(*lineage, float(rng.uniform(0.5, 1.5)), cosines, 7.5))
+    return tuple(children)
 
 
 def _update(rng: np.random.Generator, skipped: bool) -> UpdateStats:

@@ -1,6 +1,8 @@
 """The display of a run in a recorded console: plain lines, the live table at 60 to 160 columns, the closing table."""
 
 import io
+import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from rich.console import Console
 
 from populora.cli.train import open_display
 from populora.core.config import Config
-from populora.core.types import Matchup, Role
+from populora.core.types import Lineage, Matchup, Member, Rating, Role
 from populora.runs.directory import new_run
 from populora.runs.display import PlainDisplay
 from populora.runs.live import LiveDisplay, View
@@ -169,3 +171,49 @@ def test_small_drawings():
     assert sparkline([0, 1, 2, 7], 3) == "▁▂█" and sparkline([], 3) == "" and sparkline([5, 5], 9) == "▄▄"
     assert format_metric("archive/coverage", 0.123) == "12.3 %" and format_metric("student/response_length", 3.14159, signed=True) == "+3.1"
     assert plural(1, "child", "children") == "1 child" and plural(2, "step") == "2 steps"
+
+
+def crowded(size: int) -> dict[str, tuple]:
+    """Members of ``size`` teachers and students, and their matchups, with solved shares from 0 to 1."""
+    roles = ((Role.TEACHER, "T"), (Role.STUDENT, "S"))
+    members = tuple(
+        Member(f"{letter}{number}", role, number, Rating(20.0, 2.0), Lineage(f"{letter}{number}"))
+        for role, letter in roles
+        for number in range(size)
+    )
+    matchups = tuple(Matchup(f"T{number}", f"S{number}", 0.5, number / (size - 1), "student") for number in range(size))
+    return {"members": members, "matchups": matchups, "updates": {}, "evolution": Evolution()}
+
+
+def test_live_table_has_sixteen_matchups_one_by_one(make_record):
+    text = rendered(live_view(make_record, **crowded(16)))
+    assert all(f"T{number} 20.0" in text for number in range(16)) and "more" not in text
+
+
+def test_live_table_of_many_has_the_most_lopsided_and_the_most_even_matchups_and_the_mean_of_the_others(make_record):
+    text = rendered(live_view(make_record, **crowded(65)))
+    shown = {int(number) for number in re.findall(r"T(\d+) 20\.0", text)}
+    assert shown == {0, 1, 63, 64, 2, 30, 31, 32, 33, 34} or shown == {0, 1, 63, 64, 62, 30, 31, 32, 33, 34}
+    assert "and 55 more, mean 0.5" in text and len(text.splitlines()) <= 60
+
+
+def test_live_table_keeps_no_metrics_of_single_members(make_record):
+    view = live_view(make_record, [{"step": 1.0, "student/solve_rate/S1": 0.5, "student/solve_rate": 0.4}], [2])
+    assert view.history[0] == {"step": 1.0, "student/solve_rate": 0.4}
+    assert "student/solve_rate/code_o" in view.history[1] and not any("/S1" in name for name in view.history[1])
+
+
+def test_many_births_are_counted(make_record):
+    (child,) = make_record().evolution.children
+    assert describe_evolution(Evolution((child,) * 16, spared=("S0",) * 17)) == ["bred T1 = x2(T0, T1)"] * 16 + ["17 newborns stay"]
+    assert describe_evolution(Evolution((child,) * 17)) == ["bred 17 children"]
+
+
+@pytest.mark.slow
+def test_live_table_of_1000_members_is_drawn_in_fifty_milliseconds(make_record):
+    view, console, seconds = live_view(make_record, steps=(1, 2), **crowded(500)), terminal(), []
+    for _ in range(5):
+        started = time.process_time()
+        console.print(view)
+        seconds.append(time.process_time() - started)
+    assert min(seconds) <= 0.05 and len(rendered(view).splitlines()) <= 60

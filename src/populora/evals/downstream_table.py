@@ -19,6 +19,7 @@ from populora.evals.aggregates import (
 )
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import PRIMARY, Evaluation, modes_of
+from populora.evals.shown_models import describe_hidden, shown_models
 from populora.evals.text_table import TextCell, TextRow, TextTable
 
 SELECTED = "†"
@@ -33,13 +34,18 @@ def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, fo
         return []
     if len(evaluations) == 1:
         evaluations = [replace(evaluations[0], name="")]
-    blocks = [(evaluation.name, score_rows(evaluation, aggregates_over(benchmarks))) for evaluation in evaluations]
+    blocks = [(evaluation.name, _shown_rows(evaluation, score_rows(evaluation, aggregates_over(benchmarks)))) for evaluation in evaluations]
     texts = [*_footnotes(benchmarks, [row for _, rows in blocks for row in rows], evaluations), *footnotes]
     published = paper_rows(benchmarks) if paper else {}
     if paper:
         texts += paper_footnotes() if published else ["The paper's table has none of these benchmarks."]
     table = _text_table("Downstream pass@1 (%)", benchmarks, blocks, list(published.values()), texts)
     return [table, _mode_table(evaluations, benchmarks)] if modes_of(evaluations) else [table]
+
+
+def _shown_rows(evaluation: Evaluation, rows: Sequence[ScoreRow]) -> list[ScoreRow]:
+    hidden = {model.name for model in evaluation.models} - {model.name for model in shown_models(evaluation)}
+    return [row for row in rows if row.label not in hidden]
 
 
 def _mode_table(evaluations: Sequence[Evaluation], benchmarks: Sequence[str]) -> TextTable:
@@ -113,6 +119,8 @@ def _footnotes(benchmarks: Sequence[str], rows: Sequence[ScoreRow], evaluations:
         steps = sorted({model.step for model in evaluation.models if model.step is not None})
         if steps:
             yield f"{prefix}Members at step {', '.join(map(str, steps))}."
+        if hidden := describe_hidden(evaluation):
+            yield prefix + hidden
         for name, reason in evaluation.skipped.items():
             yield f"{prefix}Skipped {name}: {reason.removeprefix(f'{name}: ')}"
 

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -139,7 +140,15 @@ class Evaluation:
 
     def scores_of(self, model: str) -> dict[str, Score]:
         """Select the scores of a model by benchmark, where anything was graded."""
-        return {score.benchmark: score for score in self.scores if score.model == model and score.graded}
+        return self._graded.get(model, {})
+
+    @cached_property
+    def _graded(self) -> dict[str, dict[str, Score]]:
+        graded: dict[str, dict[str, Score]] = {}
+        for score in self.scores:
+            if score.graded:
+                graded.setdefault(score.model, {})[score.benchmark] = score
+        return graded
 
     def with_mode(self, mode: str) -> Self:
         """Count in another extraction mode; the primary one replaces it for benchmarks that do not have it."""

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from populora.report.arms import Arm
+from populora.report.many_members import draw_quantiles, too_many
 from populora.report.run_data import Array, Log, Steps
 
 TEACHER, STUDENT, PALE = "#d55e00", "#0072b2", "#8b8b8c"
@@ -113,14 +114,19 @@ def tag_artist(artist: Any, member: str) -> None:
 
 
 def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth: int, members: bool = False) -> None:
-    """Draw the mean over the runs of each arm, up to the step where the first run ends, and the band or the lines of its members."""
+    """Draw the mean over the runs of each arm, up to the step where the first run ends, and the band or the lines of its members.
+
+    Many members have bands of quantiles.
+    """
     lines = line_styles(arms)
     for arm in arms:
         # Smoothed over its own steps, so that a short run is not drawn beyond its end.
         smoothed = [(curve, (curve.steps, trailing(curve.values, smooth))) for curve in curves if curve.arm == arm.label]
         whole = [series for curve, series in smoothed if curve.member == WHOLE_RUN]
         single = [(curve.member, series) for curve, series in smoothed if curve.member != WHOLE_RUN]
-        if members:
+        if too_many(member for member, _ in single):
+            draw_quantiles(axis, *stack([series for _, series in single]), arm.colour)
+        elif members:
             for member, (steps, values) in single:
                 style = "--" if member[0] == "T" else "-"
                 tag_artist(axis.plot(steps, values, style, color=arm.colour, linewidth=0.6, alpha=0.5)[0], member)

@@ -20,6 +20,7 @@ import markupsafe
 from populora.report.drawing import members_of
 from populora.report.explorer import MAX_ANSWERS, sample_problems
 from populora.report.figure import Figure, MissingFigure, Study
+from populora.report.many_members import too_many
 from populora.report.rendering import CSS_VARIABLES, svg
 from populora.report.run_data import RunData
 from populora.runs.highlights import highlights, lost_domains
@@ -28,6 +29,7 @@ from populora.runs.style import plural
 from populora.sandbox.runner import PYTHON
 
 SAMPLE_BUDGET = 16_000_000  # characters of model text in the explorer, over all runs
+MOST_ROWS = 100_000  # of a figure's numbers; more would make a page that is slow to open
 
 
 def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: str = "") -> str:
@@ -38,7 +40,11 @@ def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: 
     runs = [run for arm in sorted(study.arms, key=lambda arm: arm.baseline) for run in arm.runs]  # the explorer opens on the first
     samples = [sample_problems(run, SAMPLE_BUDGET // len(runs)) for run in runs]
     blobs = [(f"explorer-{index}", _compress(json.dumps(sample))) for index, sample in enumerate(samples)]
-    blobs += [(f"csv-{figure.name}", _compress(figure.csv())) for figure in figures if isinstance(figure, Figure)]
+    blobs += [
+        (f"csv-{figure.name}", _compress(figure.csv()))
+        for figure in figures
+        if isinstance(figure, Figure) and len(figure.rows) <= MOST_ROWS
+    ]
     whole = [figure for figure in figures if not figure.domain]
     of_paper, beyond = ([figure for figure in whole if bool(figure.paper) == paper] for paper in (True, False))
     of_domains = [(f"The domain {domain}", [figure for figure in figures if figure.domain == domain]) for domain in study.domains]
@@ -53,7 +59,8 @@ def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: 
         groups=[("The paper's figures", of_paper), ("Beyond the paper", beyond), *(group for group in of_domains if group[1])],
         arms=study.arms,
         colours=CSS_VARIABLES,
-        members=members_of(study.main.runs[0].metrics) if study.main else [],
+        most_rows=MOST_ROWS,
+        members=_singly_drawn(study.main.runs[0]) if study.main else [],
         sample_size=_sample_size(samples),
         blobs=blobs,
         footer=f"Made by populora {version('populora')} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, from the files of the run alone.",
@@ -64,6 +71,11 @@ def _lead(study: Study, runs: Sequence[RunData]) -> str:
     last = max(run.metrics.last_step for run in runs)
     domains = "" if study.domains == (PYTHON,) else f", {plural(len(study.domains), 'domain')}: {', '.join(study.domains)}"
     return f"{plural(len(runs), 'run')} in {plural(len(study.arms), 'arm')}, up to step {last}{domains}"
+
+
+def _singly_drawn(run: RunData) -> list[str]:
+    members = members_of(run.metrics)
+    return [] if too_many(members) else members
 
 
 def _highlights(study: Study) -> list[str]:

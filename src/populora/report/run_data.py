@@ -79,5 +79,7 @@ class RunData:
         columns: dict[str, Array] = {}
         for index, line in enumerate(lines):
             for key, value in line.items():
-                columns.setdefault(key, np.full(len(lines), np.nan))[index] = value
+                if key not in columns:
+                    columns[key] = np.full(len(lines), np.nan)
+                columns[key][index] = value
         return Log(columns.pop("step", np.empty(0)).astype(np.int64), columns)

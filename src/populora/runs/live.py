@@ -1,15 +1,15 @@
 """The live table of a run: progress of the step, metrics with their trends, ratings and matchups.
 
-Teachers are orange and grow to the left, students blue and grow to the right; a row is a matchup. The matchups are next to the metrics if
-the terminal is wide enough, else below them.
+The matchups (`populora.runs.live_matchups`) are next to the metrics if the terminal is wide enough, else below them.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from rich import box
 from rich.columns import Columns
@@ -24,20 +24,18 @@ from populora.core.types import Matchup, Member, Role, task_types
 from populora.domains.registry import load_domain
 from populora.runs.display import Eta
 from populora.runs.highlights import Log
+from populora.runs.live_matchups import draw_matchups
 from populora.runs.step_record import StepRecord
-from populora.runs.style import CAPTIONS, PHASES, ROLE_COLOURS, describe_evolution, format_duration, format_metric, sparkline
+from populora.runs.style import CAPTIONS, PHASES, describe_evolution, format_duration, format_metric, sparkline
 from populora.runs.summary import Summary, print_summary
 from populora.sandbox.runner import PYTHON
 
 FIRST = ("student/solve_rate", "teacher/difficulty", "teacher/validity")
 LAST = ("teacher/response_length", "student/response_length")
 """Metrics above and below the complexity metrics of the domains. The coverage of each domain comes last."""
-TREND, BAR, LEADS = 10, 9, 40
-"""Cells of a sparkline and of a bar of ratings; matchups in the line of leads."""
-MATCHUP_COLUMNS: dict[str, Literal["left", "center", "right"]] = {
-    "teachers": "right", " rating ": "left", "solved (expect)": "center", " rating": "left", "students": "left"
-}  # fmt: skip
-TEACHER, STUDENT = ROLE_COLOURS[Role.TEACHER.value], ROLE_COLOURS[Role.STUDENT.value]
+TREND = 10
+"""Cells of a sparkline."""
+OF_MEMBER = re.compile(r"/[TSA]\d+(/|$)")
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,11 @@ class View:
         parts = [*_heading(self), _phases(self)]
         if not self.history:
             return Group(*parts, Text("\nThe table opens when the first step is finished.", "dim"))
-        return Group(*parts, Columns([_metrics(self), _matchups(self)], padding=(0, 4)), *(Text(line, "dim") for line in self.births))
+        return Group(
+            *parts,
+            Columns([_metrics(self), draw_matchups(self.members, self.matchups, self.history)], padding=(0, 4)),
+            *(Text(line, "dim") for line in self.births),
+        )
 
 
 class LiveDisplay(AbstractContextManager):
@@ -70,7 +72,7 @@ class LiveDisplay(AbstractContextManager):
     def __init__(
         self, folder: Path, steps: int, history: Log, stopping: Callable[[], bool], console: Console, domains: tuple[str, ...] = (PYTHON,)
     ):
-        self._view = View(folder, steps, tuple(history), domains=domains)
+        self._view = View(folder, steps, tuple(map(_of_all, history)), domains=domains)
         self._eta, self._stopping, self._console = Eta(steps), stopping, console
         self._started = time.monotonic()
         self._live = Live(console=console, refresh_per_second=2, transient=True, get_renderable=self._now)
@@ -92,7 +94,7 @@ class LiveDisplay(AbstractContextManager):
         earlier = tuple(line for line in self._view.history if line["step"] < record.step)
         births = tuple(f"step {record.step}: {event}" for event in describe_evolution(record.evolution))
         self._view = replace(
-            self._view, history=(*earlier, {"step": record.step, **metrics}), left=self._eta.left(record), members=record.members,
+            self._view, history=(*earlier, {"step": record.step, **_of_all(metrics)}), left=self._eta.left(record), members=record.members,
             matchups=record.matchups, births=(births + self._view.births)[:4], phase="",
         )  # fmt: skip
 
@@ -102,6 +104,11 @@ class LiveDisplay(AbstractContextManager):
 
     def _now(self) -> View:
         return replace(self._view, elapsed=time.monotonic() - self._started, stopping=self._stopping())
+
+
+def _of_all(line: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics that are drawn: without those of single members, which are gigabytes in a long run of many."""
+    return {name: value for name, value in line.items() if not OF_MEMBER.search(name)}
 
 
 def _heading(view: View) -> list[RenderableType]:
@@ -140,34 +147,3 @@ def _metrics(view: View) -> Table:
         values = (format_metric(name, now[key]) if key in now else "" for key in names)
         table.add_row(caption, *values, f" {sparkline(trace, TREND)}")
     return table
-
-
-def _matchups(view: View) -> RenderableType:
-    """Draw the ratings as bars around the matchups. The arrow points to the winner; the solved share is before the predicted one."""
-    if not view.matchups or any(member.role is Role.AGENT for member in view.members):
-        return Text()
-    members = {member.id: member for member in view.members}
-    means = [member.rating.mu for member in view.members]
-    low, high = min(15.0, *means), max(35.0, *means)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    for caption, justify in MATCHUP_COLUMNS.items():
-        table.add_column(caption, justify=justify, no_wrap=True, min_width=BAR if caption in ("teachers", "students") else None)
-    for matchup in view.matchups:
-        teacher, student = members[matchup.teacher], members[matchup.student]
-        bars = ["█" * round(BAR * (member.rating.mu - low) / (high - low)) for member in (teacher, student)]
-        table.add_row(
-            Text(bars[0], TEACHER), _rated(teacher, TEACHER), _outcome(matchup), _rated(student, STUDENT), Text(bars[1], STUDENT)
-        )  # fmt: skip
-    wins = [line["matchup/student_wins"] for line in view.history if "matchup/student_wins" in line]
-    leads = [("█", STUDENT if share > 0.5 else TEACHER if share < 0.5 else "dim") for share in wins[-LEADS:]]
-    return Group(table, Text.assemble(" ahead  ", *leads))
-
-
-def _outcome(matchup: Matchup) -> Text:
-    solved = f"{matchup.mean_rho:.2f}" if matchup.mean_rho is not None else "-"
-    ends = {"teacher": ("◀ ", "  "), "student": ("  ", " ▶"), "neither": ("  ", "  "), "none": ("  ", "  ")}[matchup.outcome]
-    return Text.assemble((ends[0], TEACHER), solved, (f" ({matchup.expected:.2f})", "dim"), (ends[1], STUDENT))
-
-
-def _rated(member: Member, colour: str) -> Text:
-    return Text.assemble(" ", (member.id, f"bold {colour}"), f" {member.rating.mu:.1f} ")

@@ -28,6 +28,9 @@ CAPTIONS = {**_BEFORE, **_AFTER}
 """Captions of metrics by their names in the log, but for those of a domain (`domain_captions`)."""
 _OF_EACH_DOMAIN = ("student/solve_rate", "teacher/difficulty", "teacher/validity", "archive/coverage", "held_out/accuracy")
 
+SHOWN_SINGLY = 16
+"""Members of a role that the live view and the report show one by one. More are shown in groups."""
+
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -85,10 +88,19 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def describe_evolution(evolution: Evolution) -> list[str]:
-    """Describe each birth as ``bred T1 = x2(T0, T3)``, then the newborns that were spared and the broken teachers."""
+    """Describe each birth as ``bred T1 = x2(T0, T3)``, then the newborns that were spared and the broken teachers.
+
+    More than `SHOWN_SINGLY` are counted instead.
+    """
     births = [f"bred {describe_child(child)}" for child in evolution.children]
     spared = [f"newborn {member} stays" for member in evolution.spared]
-    return births + spared + [f"{member} had too few valid problems of a type" for member in evolution.broken]
+    broken = [f"{member} had too few valid problems of a type" for member in evolution.broken]
+    counted = ("bred {} children", "{} newborns stay", "{} teachers had too few valid problems of a type")
+    return [
+        event
+        for events, many in zip((births, spared, broken), counted, strict=True)
+        for event in (events if len(events) <= SHOWN_SINGLY else [many.format(len(events))])
+    ]
 
 
 def describe_child(child: Lineage) -> str:

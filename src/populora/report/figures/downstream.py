@@ -10,6 +10,7 @@ from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.downstream_table import downstream_tables, score_records
 from populora.evals.eval_records import Evaluation, ModelRole
 from populora.evals.folder import read_evaluation
+from populora.evals.shown_models import describe_hidden, shown_models
 from populora.report.arms import INK, PALETTE
 from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, categorical_colours, panels, tag_artist
 from populora.report.figure import Figure, MissingFigure, Study
@@ -71,9 +72,12 @@ def _roles_figure(study: Study, evaluations: list[Evaluation], runs: str) -> Fig
 def _adapters_figure(evaluations: list[Evaluation], runs: str) -> Figure:
     keys = ("model", "benchmark", "correct", "graded", "items")
     scores = [(evaluation.name, score) for evaluation in evaluations for score in evaluation.scores]
+    notes = [(evaluation.name, describe_hidden(evaluation)) for evaluation in evaluations]
     return Figure(
         *ADAPTERS,
-        definition=f"{_GREEDY} A bar is one adapter, or the bare base (grey).",
+        definition=" ".join(
+            [f"{_GREEDY} A bar is one adapter, or the bare base (grey).", *(f"{name}: {hidden}" for name, hidden in notes if hidden)]
+        ),
         source=SOURCE,
         runs=runs,
         rows=[{"evaluation": name, **{key: getattr(score, key) for key in keys}} for name, score in scores],
@@ -122,7 +126,10 @@ def _draw_roles(evaluations: list[Evaluation]) -> Drawing:
 def _draw_adapters(evaluations: list[Evaluation]) -> Drawing:
     """Draw a panel for each benchmark with a bar for each adapter, in the colour of its role."""
     colours = {"base": PALE, "agent": INK, "teacher": TEACHER, "student": STUDENT, "adapter": PALETTE[2]}
-    models, benchmarks = [(evaluation, model) for evaluation in evaluations for model in evaluation.models], graded_benchmarks(evaluations)
+    models, benchmarks = (
+        [(evaluation, model) for evaluation in evaluations for model in shown_models(evaluation)],
+        graded_benchmarks(evaluations),
+    )
     columns = min(5, len(benchmarks))
     width, height = 10 / max(2, columns), 0.5 + 0.15 * len(models)
     drawing, axes = panels(-(-len(benchmarks) // columns), columns, width, height, sharey=True, sharex=True)

@@ -4,9 +4,12 @@ from typing import Any
 
 from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, member_order, members_of, panels, tag_artist
 from populora.report.figure import Figure, MissingFigure, Record, Study, describe_first_run
+from populora.report.figures.ancestry import GROUPED, draw_ancestry
+from populora.report.many_members import too_many
 from populora.report.run_data import Log, RunData
 
 FIGURE = ("lineage", "Lineage", "")
+MEASURES = "The CSV has cosines to the parents and of their A, effective rank and the last mu."
 _INITIAL: Record = {
     "generation": 0, "born": 0, "operator": "init", "parents": [], "norm_ratio": None, "cosines": [], "effective_rank": None,
     "basis_cosine": None,
@@ -22,17 +25,20 @@ def lineage_figure(study: Study) -> Figure | MissingFigure:
     if not rows:
         return MissingFigure(*FIGURE, "the run has no ratings yet")
     children = sum(row["operator"] != "init" for row in rows)
+    grouped = too_many(row["member"] for row in rows)
     return Figure(
         *FIGURE,
-        definition=(
+        definition=f"{GROUPED} {children} were bred. {MEASURES}"
+        if grouped
+        else (
             f"A line is the life of one adapter as a member (T0, S3), strong and pale in turn; {children} were bred. A dot is a birth, "
             "with its operator and the child's norm by its parents' mean norm; thin lines come from the parents, which have a ring. At the "
-            "right end: mu after the last step. The CSV has cosines to the parents and of their A, effective rank and the last mu."
+            f"right end: mu after the last step. {MEASURES}"
         ),
         source="children.parquet: all columns but the stream; metrics.jsonl: rating/mu/MEMBER",
         runs=describe_first_run(study.main),
         rows=rows,
-        draw=lambda: _draw(rows, run.metrics.last_step),
+        draw=lambda: (draw_ancestry if grouped else _draw)(rows, run.metrics.last_step),
     )
 
 
@@ -45,12 +51,13 @@ def lineage(run: RunData) -> list[dict[str, Any]]:
     children = run.table("children", columns).to_pylist()
     initial = [{"member": member, **_INITIAL} for member in members_of(log)]
     in_order = sorted([*initial, *children], key=lambda row: (len(row["member"]), row["member"], row["generation"]))
-    return [_life(row, children, log) for row in in_order]
+    return [
+        _life(row, after["born"] if after and after["member"] == row["member"] else None, log)
+        for row, after in zip(in_order, [*in_order[1:], None], strict=True)
+    ]
 
 
-def _life(row: Record, children: list[dict[str, Any]], log: Log) -> dict[str, Any]:
-    later = [child["born"] for child in children if child["member"] == row["member"] and child["generation"] > row["generation"]]
-    died = min(later, default=None)
+def _life(row: Record, died: int | None, log: Log) -> dict[str, Any]:
     # In the step of a birth the member is still rated as its old adapter, which played in it.
     rated = log.get(f"rating/mu/{row['member']}")[(log.steps > row["born"]) & (log.steps <= (died or log.last_step))]
     return {

@@ -13,6 +13,8 @@ from populora.core.types import task_types
 from populora.report.arms import PALETTE
 from populora.report.drawing import STUDENT, TEACHER, Drawing, heatmap, mean, member_order, members_of, panels, tag_artist, trailing
 from populora.report.figure import Figure, MissingFigure, Study, describe_first_run
+from populora.report.figures.rated_groups import GROUPED, draw_rated_groups
+from populora.report.many_members import BANDS, draw_quantiles, too_many
 from populora.report.run_data import Array, RunData, Steps
 from populora.runs.directory import PAIRS
 
@@ -41,6 +43,7 @@ def trueskill_figure(study: Study) -> Figure | MissingFigure:
             "Left and centre: mu of each member (thin) and the mean of its role (bold). A thin line continues through the replacements of "
             "its member. Right: of the step's matchups that somebody won, the share of the students (blue) and of the teachers (orange), "
             f"trailing means; the area has the colour of the leading role. A student wins a matchup if mean rho is above {bar}."
+            + (f" {BANDS}" if too_many(ratings) else "")
         ),
         source="metrics.jsonl: rating/mu/MEMBER, matchup/student_wins",
         runs=f"{describe_first_run(study.main)}; trailing means over {study.smooth} steps",
@@ -58,7 +61,9 @@ def _draw_trueskill(steps: Steps, ratings: dict[str, Array], wins: Array) -> Dra
     drawing, axes = panels(1, 3, width=3.2)
     for axis, role, colour in zip(axes[0], ("teachers", "students"), (TEACHER, STUDENT), strict=False):
         of_role = {member: values for member, values in ratings.items() if member[0] == role[0].upper()}
-        for member, values in of_role.items():
+        if too_many(of_role):
+            draw_quantiles(axis, steps, np.array(list(of_role.values())), colour)
+        for member, values in of_role.items() if not too_many(of_role) else ():
             tag_artist(axis.plot(steps, values, color=colour, linewidth=0.7, alpha=0.5)[0], member)
         if of_role:
             axis.plot(steps, mean(np.array(list(of_role.values()))), color=colour, linewidth=2)
@@ -79,8 +84,9 @@ def cross_evaluation_figure(study: Study, domain: str = "") -> Figure | MissingF
     identity = study.within(CROSS_EVALUATION, domain)[0] if domain else CROSS_EVALUATION
     if not study.main:
         return MissingFigure(*identity, "it needs a run with teachers and students", domain)
-    every_pair = recorded_pairs(study.main.runs[0], domain)
-    rows = every_pair or snapshots(study.main.runs[0], domain)
+    run = study.main.runs[0]
+    every_pair = recorded_pairs(run, domain)
+    rows = every_pair or snapshots(run, domain)
     if not rows:
         return MissingFigure(
             *identity, "there are no attempts in the run's tables" + (f" at problems of {domain}" if domain else ""), domain
@@ -92,16 +98,18 @@ def cross_evaluation_figure(study: Study, domain: str = "") -> Figure | MissingF
         else "The run is cut into five parts of equal length, named by their last step, because a student meets one teacher a step. Solve "
         "rate: correct attempts at a teacher's problems, void ones and those that only fill a batch left out. A gap: they never met. "
     )
+    grouped, word = too_many(row[role] for row in rows for role in ("student", "teacher")), "after" if every_pair else "to"
+    lines = GROUPED if grouped else "Each line is a student."
     return Figure(
         *identity,
-        definition=f"{taken}Each line is a student. A member (S0) can be several adapters one after the other: see the lineage.",
+        definition=f"{taken}{lines} A member (S0) can be several adapters one after the other: see the lineage.",
         source=f"{PAIRS}/*.csv"
         if every_pair
         else "attempts.parquet: step, student, author, correct, void, filled" + (", task" if domain else ""),
         runs=describe_first_run(study.main),
         rows=rows,
         domain=domain,
-        draw=lambda: _draw_cross_evaluation(rows, "after" if every_pair else "to"),
+        draw=lambda: draw_rated_groups(rows, run.metrics, word) if grouped else _draw_cross_evaluation(rows, word),
     )
 
 

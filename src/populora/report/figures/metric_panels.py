@@ -6,9 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from populora.report.arms import Arm
-from populora.report.drawing import PALE, Curve, Drawing, curve_rows, curves_of, draw_curves, legend, panels
+from populora.report.drawing import PALE, Curve, Drawing, curve_rows, curves_of, draw_curves, legend, members_of, panels
 from populora.report.figure import Figure, MissingFigure, Study, describe_runs
 from populora.report.figures.panel_specs import Panel, PanelFigure, panel_specs
+from populora.report.many_members import BANDS, too_many
 
 BANDS_DRAWN = (
     "Bold: mean over an arm's runs of the run's value over all its samples (of learner/… over its members), up to the step where the "
@@ -33,9 +34,10 @@ def _figure(study: Study, spec: PanelFigure) -> Figure | MissingFigure:
     if not any(curves):
         return MissingFigure(*identity, _lacking(spec), spec.domain)
     names = dict.fromkeys(curve.metric for panel_curves in curves for curve in panel_curves)
+    grouped = any(too_many(members_of(arm.runs[0].metrics)) for arm in study.populations)
     return Figure(
         *identity,
-        definition=f"{spec.meaning} {MEMBERS_DRAWN if spec.members else BANDS_DRAWN}",
+        definition=f"{spec.meaning} {MEMBERS_DRAWN if spec.members else BANDS_DRAWN}{f' {BANDS}' if grouped else ''}",
         source=f"metrics.jsonl: {', '.join(names)}, and of each member",
         runs=f"{describe_runs(arms)}; trailing means over {study.smooth} steps",
         rows=[row for panel_curves in curves for row in curve_rows(panel_curves)],
