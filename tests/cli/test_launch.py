@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import sysconfig
 import time
 import tomllib
 from pathlib import Path
@@ -17,6 +18,8 @@ from populora.core.config import ClusterConfig
 from populora.core.config_file import load_config, to_toml
 from populora.core.errors import ConfigError
 from populora.core.presets import preset_names, settings_file
+
+SCRIPTS = sysconfig.get_path("scripts")
 
 
 def written(folder: Path, *arguments: str) -> dict[str, str]:
@@ -109,6 +112,19 @@ def test_a_manifest_has_the_fields_and_types_of_kuberay(tmp_path, nodes):
         assert group["rayStartParams"] and group["template"]
 
 
+@pytest.mark.parametrize("gpus", ["0", "8"])
+def test_shellcheck_finds_nothing_in_the_scripts(tmp_path, gpus):
+    settings = ("tiny", "--cluster.learners", "1", "--selfplay.overlap", "off") if gpus == "0" else ("paper_4t4s",)
+    written(tmp_path / "slurm", "slurm", *settings, "--gpus", gpus)
+    written(tmp_path / "ssh", "ssh", *settings, "--gpus", gpus, "--hosts", "a")
+    scripts = [*tmp_path.glob("*/*.sh"), *tmp_path.glob("*/*.sbatch")]
+    assert len(scripts) == 4
+    check = [Path(SCRIPTS, "shellcheck"), "--norc"]
+    subprocess.run([*check, *scripts], check=True)
+    scripts[0].write_text("#!/bin/sh\necho $1\n")
+    assert subprocess.run([*check, scripts[0]], check=False, capture_output=True).returncode == 1
+
+
 def test_names_of_machines_are_no_shell_code(tmp_path):
     hosts = ("--hosts", "a;touch x", "b$(touch x)")
     written(tmp_path / "job", "ssh", "tiny", "--gpus", "0", "--nodes", "2", "--cluster.learners", "1", "--selfplay.overlap", "off", *hosts)
@@ -146,6 +162,36 @@ def test_what_cannot_be_started_is_refused_and_writes_nothing(arguments, message
 def test_a_folder_that_exists_is_not_written_over(tmp_path):
     with pytest.raises(ConfigError, match="exists already"):
         main(["slurm", "paper_4t4s", "-o", str(tmp_path)])
+
+
+def readable_by_others(*folders: Path) -> list[str]:
+    """The contents of all files in folders that somebody else may read."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return [path.read_bytes().decode(errors="replace") for path in files if path.stat().st_mode & 0o077]
+
+
+def test_the_token_is_in_no_file_that_others_can_read_and_no_command_line(tmp_path):
+    written(tmp_path / "job", "ssh", "tiny", "--gpus", "0", "--cluster.learners", "1", "--selfplay.overlap", "off", "--hosts", "a")
+    run_by_ssh(tmp_path, f'echo "$@" >> {tmp_path}/commands', check=False)
+    token = (tmp_path / "job" / "token").read_text()
+    readable = readable_by_others(tmp_path)
+    assert len(token) == 64 and any("RAY_AUTH_TOKEN_PATH" in text for text in readable)
+    assert not [text for text in readable if token in text]
+
+
+def test_a_job_prints_no_token_and_leaves_it_to_its_owner(tmp_path):
+    written(tmp_path / "job", "slurm", "paper_4t4s")
+    ray = f"echo SECRET; mkdir -p {tmp_path}/.ray; echo SECRET > {tmp_path}/.ray/auth_token; chmod 644 {tmp_path}/.ray/auth_token"
+    stand_ins = {"ray": ray, "scontrol": "echo a", "srun": f'mkdir {tmp_path}/run; touch {tmp_path}/run/config.json; echo "$@"'}
+    (tmp_path / "bin").mkdir()
+    for name, body in stand_ins.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "a", "SLURM_JOB_ID": "1", "SLURM_SUBMIT_DIR": str(tmp_path)}
+    environment = {**os.environ, **slurm, "HOME": str(tmp_path), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    job = subprocess.run(["bash", tmp_path / "job" / "run.sbatch"], env=environment, check=True, capture_output=True, text=True)
+    assert "symmetric-run" in job.stdout and "SECRET" not in job.stdout + job.stderr
+    assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o077 == 0
 
 
 def run_by_ssh(folder: Path, body: str, check: bool = True) -> None:
@@ -197,5 +243,8 @@ def test_the_script_begins_a_run_and_called_again_goes_on_with_it(tmp_path):
     assert len((tmp_path / "job" / "run" / "metrics.jsonl").read_text().splitlines()) == 1
     assert (tmp_path / "job" / "token").stat().st_mode & 0o077 == 0
     run_by_ssh(tmp_path, 'exec sh -c "$2"')
+    token = (tmp_path / "job" / "token").read_text()
+    logs = Path(os.environ.get("RAY_TMPDIR", "/tmp/ray"))  # noqa: S108  Ray's own folder
+    assert list(logs.rglob("raylet.out")) and not [text for text in readable_by_others(tmp_path, logs) if token in text]
     log = (tmp_path / "job" / "127.0.0.1.log").read_text()
     assert log.count("populora report") == 2 and "error" not in log and "Command failed" not in log

@@ -1,46 +1,19 @@
 """Many learners make the update of one, whoever computes what and dies at which call; and the update is committed all at once."""
 
-import math
 import pickle
 
 import pytest
 import torch
-from local_pool import SETTINGS, SLOTS, LocalPool, Reference
+from local_pool import SLOTS
 
 from populora.core.errors import AdapterEffectError, ConfigError, MembersLost
 from populora.core.files import digest
 from populora.core.types import Generation
-from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
-from populora.engine.cluster.cluster_learner import ClusterLearner
-from populora.engine.cluster.load_balancing import owners_of
+from populora.engine.cluster.cluster_bank import ClusterBank
 from populora.engine.learning.batching import TrainRow
 from populora.engine.model.bank import LoraBank
 
 ANSWER = Generation("", (5, 6, 7), (8, 9, 10), (-1.0,) * 3, 0.0, True)
-
-
-@pytest.fixture
-def make_learner(make_actor, single):
-    def make(members: int, dies=(), agreement: float = math.inf, gone=()) -> ClusterLearner:
-        owners, stored, start = owners_of(SLOTS, members), {}, single.adapted.bank.state()
-
-        def started(index: int):
-            """A learner with what is stored of its slots, or at first those of the oracle."""
-            actor = make_actor(owned := [slot for slot, owner in owners.items() if owner == index])
-            for slot in owned:
-                actor.load([slot], stored[slot].state.value if stored else {name: part[[slot]] for name, part in start.items()})
-            return actor
-
-        pool = LocalPool(started, members, dies, gone)
-        bank = ClusterBank(pool, SLOTS, stored)
-        for slot, owner in owners.items():
-            _, *parts = pool.members[owner]._stored(None, [slot])
-            stored[slot] = StoredSlot(*map(Reference, parts), False)
-        learner = ClusterLearner(SETTINGS, pool, bank, [member.info for member in pool.members])
-        learner.agreement = agreement
-        return learner
-
-    return make
 
 
 def state_of(bank: ClusterBank | LoraBank) -> dict[str, torch.Tensor]:

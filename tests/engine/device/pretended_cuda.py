@@ -68,16 +68,19 @@ class DeviceTensor(torch.Tensor):
     def data_ptr(self) -> int:
         return self.cpu_values.data_ptr()
 
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise AssertionError(f"{_caller()} pickles a CUDA tensor of shape {tuple(self.shape)}: another process may not have its device")
+
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"on the pretended device: {self.cpu_values!r}"
 
 
 class PretendedCuda:
     """Counts by function of ours, while it is entered: ``waits`` of the host for values, tensors ``sent`` to the device (where the host
-    waits too, unless their memory is pinned), tensors in ``double``, and operators on ``mixed`` floats."""
+    waits too), those sent from ``pinned`` memory, tensors in ``double``, and operators on ``mixed`` floats."""
 
     def __init__(self) -> None:
-        self.waits, self.sent, self.double, self.mixed = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+        self.waits, self.sent, self.pinned, self.double, self.mixed = (Counter[str]() for _ in range(5))
         self._modes = (_Operators(self), _Calls())
 
     def __enter__(self) -> Self:
@@ -99,8 +102,10 @@ class PretendedCuda:
         on_device = bool(there) if device is None else device.type != "cpu"
         values, named = tree_map_only(DeviceTensor, lambda tensor: tensor.cpu_values, (args, kwargs))
         values, named = tree_map_only(torch.device, lambda _: torch.device("cpu"), (values, named))
-        named.pop("pin_memory", None)
+        pinned = named.pop("pin_memory", None)
         result = operator(*values, **named)
+        if pinned:
+            result.pinned = True
         self._note(operator, tensors, there, result, on_device)
         if operator._schema.is_mutable and isinstance(result, torch.Tensor):
             return kwargs.get("out", args[0])
@@ -110,8 +115,9 @@ class PretendedCuda:
         copied_back = operator is torch.ops.aten.copy_.default and not isinstance(tensors[0], DeviceTensor)
         if there and (not on_device or copied_back or _reads_values(operator, tensors)):
             self.waits[_caller()] += 1
-        elif on_device and any(not isinstance(tensor, DeviceTensor) and tensor.dim() for tensor in tensors):
-            self.sent[_caller()] += 1
+        elif on_device and (host := [tensor for tensor in tensors if not isinstance(tensor, DeviceTensor) and tensor.dim()]):
+            counter = self.pinned if all(hasattr(tensor, "pinned") for tensor in host) else self.sent
+            counter[_caller()] += 1
         floats = {tensor.dtype for tensor in there if tensor.is_floating_point() and tensor.dim()}
         if on_device and torch.float64 in {leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)}:
             self.double[_caller()] += 1

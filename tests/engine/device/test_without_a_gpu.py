@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,14 +59,35 @@ def test_an_update_is_that_of_the_cpu(pretended, checkpointing):
         assert dataclasses.astuple(stats[1][slot]) == pytest.approx(dataclasses.astuple(update), rel=1e-3, abs=1e-6)
 
 
+SENT_BY_A_MICRO_BATCH = Counter({"packing.pack": 10, "flex.of_tokens": 6, "segments.build": 2, "learner._columns": 3})
+"""Of the member and of the bare base: ids, positions, predictors, targets and last tokens, what each token sees, the segments' ends. Then
+slots, old log-probabilities and advantages."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [60, 10_000])
-def test_an_update_reads_back_its_sums_its_norms_and_each_step_however_many_micro_batches_it_has(pretended, budget):
+@pytest.mark.parametrize("budget, batches", [(60, 5), (10_000, 1)])
+def test_an_update_reads_back_its_sums_its_norms_and_each_step_however_many_micro_batches_it_has(pretended, budget, batches):
     with pretended:
         adapted = adapted_on("cuda")
         pretended.waits.clear()
+        pretended.sent.clear()
         updated(adapted, dataclasses.replace(CONFIG, micro_batch_tokens=budget))
     assert pretended.waits == Counter({"learner.accumulate": 1, "learner.norms": 1, "learner.step": SLOTS})
+    once = {"learner.accumulate": 1, "bank.scale": 1}  # the latter by the micro-batch whose members differ in rank
+    assert pretended.sent == Counter({name: batches * count for name, count in SENT_BY_A_MICRO_BATCH.items()} | once)
+
+
+SENT_BY_A_PREFILL = Counter(
+    {"packing.pack": 5, "flex.of_tokens": 3, "flex.flex_plan": 1, "segments.build": 1, "bank.scale": 1, "paged._tensor": 2}
+)
+
+
+def assert_sends_of_graphs(pretended: PretendedCuda, draws: int) -> None:
+    """Assert that a token's random numbers are all that it sends from memory that is not pinned, unless the rows change."""
+    changes = pretended.sent["graph_decoder.__call__"]
+    assert pretended.sent == Counter({"decoders.sample": draws, "graph_decoder.__call__": changes}) + SENT_BY_A_PREFILL
+    assert pretended.pinned == {"paged.send": 3 * (draws - 1) + 3 * changes}  # tokens, positions, addresses; and pages if those change
+    assert 0 < changes < draws / 2
 
 
 @pytest.mark.slow
@@ -84,10 +106,13 @@ def test_answers_are_those_of_the_cpu_and_of_a_token_only_the_draw_is_read_back(
     monkeypatch.setattr(TorchDecoder, "sample", lambda *given: (draws.update(["draw"]), draw(*given))[1])
     with pretended:
         adapted = adapted_on("cuda", vocabulary=len(tokenizer))
-        pretended.waits.clear()
+        for counter in (pretended.waits, pretended.sent):
+            counter.clear()
         assert answers(adapted) == expected
     assert len(set(expected)) == len(expected) == 12
     assert pretended.waits == {"decoders.sample": 3 * draws.total()}  # tokens, log-probabilities, entropies
+    if decoder is GraphDecoder:
+        assert_sends_of_graphs(pretended, draws.total())
 
 
 @pytest.mark.slow
@@ -114,25 +139,32 @@ def test_an_adapter_comes_from_the_device_in_one_transfer_and_goes_back(pretende
     assert bank.adapter(0).rank == 2
 
 
+def metrics_of_a_run(folder: Path, steps: int, **base: str) -> list[dict]:
+    small = {"prompts_per_type": 1, "rho_samples": 4, "max_response_tokens": 24}
+    changes = {"selfplay": small, "evolution": {"every": 1}, "evaluation": {"every": 1, "problems_per_type": 1}, "base": base}
+    return populora.train(populora.load_config("tiny", steps=steps, **changes), folder, verbose=False).metrics.to_pylist()
+
+
 @pytest.mark.thorough
 def test_a_run_on_the_device_is_the_run_on_the_cpu(pretended, tmp_path):
-    """Proposals, answers, updates, children: every metric of a step. In the next, the children play and learn."""
-    small = {"prompts_per_type": 1, "rho_samples": 4, "max_response_tokens": 24}
-
-    def metrics(device: str) -> list[dict]:
-        changes = {"selfplay": small, "evolution": {"every": 1}, "evaluation": {"every": 0}, "base": {"device": device}}
-        run = populora.train(populora.load_config("tiny", steps=2, **changes), tmp_path / device, verbose=False)
-        return run.metrics.to_pylist()
-
-    expected = metrics("cpu")
+    """Proposals, answers, updates, held-out evaluation, children: every metric of a step. In the next, the children play and learn."""
+    expected = metrics_of_a_run(tmp_path / "cpu", 2, device="cpu")
     with pretended:
-        rows = metrics("cuda")
-    assert rows[0]["evolution/children"] == 2
+        rows = metrics_of_a_run(tmp_path / "cuda", 2, device="cuda")
+    assert rows[0]["evolution/children"] == 2 and rows[0]["held_out/S0/tokens"] > 0
     # Only the first step: Adam's first update is as large for a gradient that is rounding as for any other.
     first, other = ({name: value for name, value in metrics[0].items() if value is not None} for metrics in (rows, expected))
     assert first == pytest.approx(other, rel=1e-3, abs=1e-4, nan_ok=True)
     assert [row["step"] for row in rows] == [1, 2]
     assert set(pretended.double) == DOUBLE
+
+
+@pytest.mark.thorough
+def test_a_run_in_bfloat16_widens_what_an_update_and_sampling_widen(pretended, tmp_path):
+    with pretended:
+        (row,) = metrics_of_a_run(tmp_path / "run", 1, device="cuda", dtype="bfloat16")
+    assert row["held_out/S0/tokens"] > 0
+    assert set(pretended.mixed) <= MIXED and set(pretended.double) == DOUBLE
 
 
 WAITS = (

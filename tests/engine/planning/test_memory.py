@@ -26,6 +26,7 @@ from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.fusion import fuse_norms
 from populora.engine.model.head import CHUNK_ELEMENTS
 from populora.engine.model.packing import PromptGroup, pack
+from populora.engine.planning.decoding_memory import inprocess_rows, rows_at_a_time
 from populora.engine.planning.memory import (
     ACTIVATIONS,
     CACHE,
@@ -34,9 +35,7 @@ from populora.engine.planning.memory import (
     HEAD,
     OVERHEAD,
     head_bytes,
-    inprocess_rows,
     kept_bytes,
-    rows_at_a_time,
 )
 from populora.engine.planning.model_shape import qwen2
 from populora.engine.planning.planner import Plan
@@ -137,7 +136,8 @@ def test_the_in_process_engine_shares_the_learner_s_base_unless_it_is_an_actor(p
 def test_attempts_of_one_a_problem_need_a_prompt_each(seven, paper, planned):
     config = replace(paper(backend="inprocess", cache_mb=8192), population=PopulationConfig(single_agent=True))
     config = replace(config, selfplay=SelfplayConfig(previous_step_attempts=1))
-    assert part(planned(config, gpus=1), CACHE) == inprocess_rows(config, seven) * (8096 + 6144) * 56 * 1024
+    tokens = inprocess_rows(config, seven) * (8096 + 6144)
+    assert 1.125 * tokens * 56 * 1024 < part(planned(config, gpus=1), CACHE) < 1.15 * tokens * 56 * 1024  # grown by an eighth, whole pages
 
 
 def test_a_released_cache_shares_its_room_with_activations(paper, planned):
@@ -154,7 +154,7 @@ def test_an_engine_on_several_gpus_spreads_its_cache(paper, planned):
     planned(paper(cache_mb=200, tensor_parallel=4))
     with pytest.raises(ConfigError, match=r"cache_mb is 200: a prompt and a response of full length, 6144 \+ 8096 tokens, need 779"):
         planned(paper(cache_mb=200))
-    with pytest.raises(ConfigError, match=r"cache_mb is 100: one response of 8096 tokens needs 443"):
+    with pytest.raises(ConfigError, match=r"cache_mb is 100: one response of 8096 tokens needs 445"):
         planned(paper(backend="inprocess", cache_mb=100), gpus=1)
 
 

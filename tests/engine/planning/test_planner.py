@@ -33,7 +33,7 @@ def test_several_settings_are_advised_together_and_work(paper, planned):
 def test_another_gpu_is_advised_where_no_setting_helps(paper, planned):
     plan = planned(paper(4, "layer", backend="inprocess", cache_mb=512), "rtx4090-24gb", 1)
     assert not plan.fits and suggest_fix(plan) == "take another GPU: it fits h100-80gb or h200-141gb or a100-80gb or a100-40gb or l40s-48gb"
-    with pytest.raises(ConfigError, match=r"the plan needs 28\.8 GB on each GPU, a rtx4090-24gb has 24.0: take another GPU"):
+    with pytest.raises(ConfigError, match=r"the plan needs 29\.0 GB on each GPU, a rtx4090-24gb has 24.0: take another GPU"):
         check_fits(plan)
 
 

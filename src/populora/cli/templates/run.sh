@@ -2,6 +2,7 @@
 # Run on {{ launch.nodes }} machines by ssh, from any machine that reaches them: bash run.sh
 # All of them must see this folder under the same path, and let you in without a password. Called again, it goes on from the run's last
 # checkpoint. Ctrl-C lets the run finish its step and stop.
+# shellcheck disable=SC2029  # what this machine puts into the commands of others is quoted for them
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

@@ -170,7 +170,7 @@ class LoraBank:
 
     def untrained(self, slot: int) -> bool:
         """Tell whether every B of the slot is zero, so that the adapter has no effect."""
-        return not any(bool(b[slot].count_nonzero()) for _, b in self.factors.values())
+        return not torch.stack([b[slot].any() for _, b in self.factors.values()]).any().item()  # one transfer from a GPU
 
     def state(self, slots: Sequence[int] | None = None) -> dict[str, torch.Tensor]:
         """Copy to the CPU all that a bit-exact resume needs, of all slots or of these in this order."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from populora.engine.model.attention import KeyValues
-from populora.engine.planning.memory import PAGE
+from populora.engine.planning.decoding_memory import PAGE
 
 SPARSE = 0.5  # share of places in use below which the cache is compacted
 

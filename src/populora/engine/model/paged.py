@@ -24,8 +24,8 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from populora.engine.model.attention import KeyValues
+from populora.engine.planning.decoding_memory import CUDA_PAGE as PAGE  # the kernel's block of keys
 
-PAGE = 64  # tokens, the kernel's block of keys
 QUERY = 128  # the block of queries, and so the kernel's limit on query heads that share keys
 RANGE = 1 << 32  # addresses of one prompt or response
 UNUSED = -RANGE  # the address of a page that was never used

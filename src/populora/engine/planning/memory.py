@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from populora.core.config import Config
 from populora.core.errors import ConfigError
 from populora.engine.planning.assumptions import Assumptions
+from populora.engine.planning.decoding_memory import cache_bytes, graph_bytes, inprocess_rows
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
-PAGE = 16
-"""Tokens of a page of the in-process sampler's cache (`populora.engine.model.decode_cache`)."""
 CHUNK = 1 << 27
 """Logits that the learner's head computes at a time on a GPU (`populora.engine.model.head`)."""
-CACHE, ACTIVATIONS, HEAD = "keys and values", "activations", "logits and their gradients"
+CACHE, GRAPHS = "keys and values", "captured graphs"
+ACTIVATIONS, HEAD = "activations", "logits and their gradients"
 OVERHEAD, COLLECTIVES = "driver, workspaces, fragments", "buffers of collectives"
 
 
@@ -52,8 +52,8 @@ def plan_memory(config: Config, shape: ModelShape, assumed: Assumptions) -> Memo
     response of full length."""
     learner = (*_learner(config, shape), *_overhead("learner", config.cluster.shards, assumed))
     if config.engine.backend == "inprocess" and not config.cluster.learners:
-        base, cache = MemoryPart("engine and learner", "base", _base_bytes(config, shape)), _inprocess_cache(config, shape)
-        return MemoryPlan((base, cache, *learner), cache.bytes)
+        base, decoding = MemoryPart("engine and learner", "base", _base_bytes(config, shape)), _decoding(config, shape)
+        return MemoryPlan((base, *decoding, *learner), decoding[0].bytes)
     engine = _engine(config, shape)
     cache_bytes = sum(part.bytes for part in engine if part.name == CACHE) * config.engine.tensor_parallel
     base = MemoryPart("learner", "base", _base_bytes(config, shape, config.cluster.shards))
@@ -86,24 +86,6 @@ def head_bytes(shape: ModelShape, tokens: int, itemsize: int) -> float:
     return chunk * (2 * 4 + (itemsize if itemsize < 4 else 0)) + tokens * shape.hidden * itemsize
 
 
-def rows_at_a_time(rows: int, cache_mb: int, shape: ModelShape, itemsize: int, tokens: int) -> int:
-    """Return how many responses of ``tokens`` tokens, ``rows`` at most, fit into the in-process sampler's cache of ``cache_mb`` MiB, which
-    is allocated in pages. Raises `ConfigError` if none does."""
-    size = shape.kv_bytes(itemsize) * -(-tokens // PAGE) * PAGE
-    if size > cache_mb << 20:
-        raise ConfigError(
-            f"engine.cache_mb is {cache_mb}: one response of {tokens} tokens needs {-(-size >> 20)}. Raise it or lower "
-            "selfplay.max_response_tokens."
-        )
-    return min(rows, (cache_mb << 20) // size)
-
-
-def inprocess_rows(config: Config, shape: ModelShape) -> int:
-    """Return `rows_at_a_time` of a run with these settings."""
-    engine, itemsize = config.engine, ITEMSIZE[config.base.dtype]
-    return rows_at_a_time(engine.rows, engine.cache_mb, shape, itemsize, config.selfplay.max_response_tokens)
-
-
 def _base_bytes(config: Config, shape: ModelShape, shards: int = 1) -> float:
     """A shard holds its part of the layers plus two whole layers, the current and the next one. Embeddings and head are whole in each
     shard; norms and biases are few and counted as whole."""
@@ -121,7 +103,9 @@ def _engine(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     """An engine with its own copy of the base: vLLM, or an in-process sampler of a cluster, whose adapters are in a bank."""
     members, base = config.population.members, _base_bytes(config, shape)
     if config.engine.backend == "inprocess":
-        return MemoryPart("engine", "base", base), *_bank("engine", config, shape, members), _inprocess_cache(config, shape)
+        draw = inprocess_rows(config, shape) * shape.vocabulary * (2 * 4 + ITEMSIZE[config.base.dtype])  # `sample_tokens`, in fp32
+        logits = MemoryPart("engine", "logits of a draw", draw)  # in one process the learner's are more, at another time
+        return MemoryPart("engine", "base", base), *_bank("engine", config, shape, members), *_decoding(config, shape), logits
     _check_vllm_cache(config, shape)
     slots = (members + 1) * adapter_bytes(config, shape, ITEMSIZE[config.base.dtype])  # one slot is the bare base
     return (
@@ -157,12 +141,14 @@ def _bank(owner: str, config: Config, shape: ModelShape, slots: int) -> tuple[Me
     )
 
 
-def _inprocess_cache(config: Config, shape: ModelShape) -> MemoryPart:
-    """As many of the longest responses as ``engine.rows`` and ``engine.cache_mb`` allow, and their prompts."""
-    play, rows = config.selfplay, inprocess_rows(config, shape)
-    prompts = -(-rows // min(play.samples_per_prompt, play.rho_samples, play.previous_step_attempts or play.rho_samples))
-    tokens = rows * play.max_response_tokens + prompts * play.max_prompt_tokens
-    return MemoryPart("engine", CACHE, shape.kv_bytes(ITEMSIZE[config.base.dtype]) * tokens)
+def _decoding(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
+    """What an in-process sampler needs to decode. On CUDA a token meets the adapters of all slots, weighted."""
+    cache = MemoryPart("engine", CACHE, cache_bytes(config, shape))
+    if not config.base.device.startswith("cuda"):
+        return (cache,)
+    ranks = config.population.members * config.lora.rank * len(shape.adapted(config.lora.targets)) // shape.layers
+    layer = kept_bytes(shape, ranks, ITEMSIZE[config.base.dtype], "none", True)
+    return cache, MemoryPart("engine", GRAPHS, graph_bytes(config, shape, layer))
 
 
 def _check_vllm_cache(config: Config, shape: ModelShape) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from populora.core.config import Config
 from populora.engine.planning.assumptions import Assumptions
+from populora.engine.planning.decoding_memory import inprocess_rows
 from populora.engine.planning.hardware import Hardware
-from populora.engine.planning.memory import MemoryPlan, adapter_bytes, inprocess_rows
+from populora.engine.planning.memory import MemoryPlan, adapter_bytes
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
 

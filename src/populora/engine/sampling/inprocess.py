@@ -13,7 +13,7 @@ import torch
 from populora.core.types import Generation, Request
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.base_shape import shape_of_model
-from populora.engine.planning.memory import rows_at_a_time
+from populora.engine.planning.decoding_memory import page_tokens, rows_at_a_time
 from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch, Row
 from populora.engine.sampling.decoder_pool import DecoderPool
 from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, Sampler, check_request, check_sampling
@@ -52,7 +52,8 @@ class InProcessSampler(Sampler):
 
     def rows_at_a_time(self, max_tokens: int) -> int:
         """Return how many responses of ``max_tokens`` tokens fit into the cache. Raises `ConfigError` if none does."""
-        return rows_at_a_time(self.rows, self.cache_mb, self._shape, self.adapted.model.dtype.itemsize, max_tokens)
+        page = page_tokens(self.adapted.device.type)
+        return rows_at_a_time(self.rows, self.cache_mb, self._shape, self.adapted.model.dtype.itemsize, max_tokens, page)
 
     @torch.inference_mode()
     def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
