@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from local_pool import SLOTS
+from local_pool import SETTINGS, SLOTS
 
 from populora.core.errors import AdapterEffectError, ConfigError, MembersLost
 from populora.core.files import digest
