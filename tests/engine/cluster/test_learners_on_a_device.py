@@ -26,7 +26,7 @@ def test_learners_return_nothing_that_is_on_their_device(pretended, make_learner
     with pretended:
         learner = make_learner(2, device="cuda")
         updates = learner.update(uneven_rows)
-        logprobs, adapter = learner.logprobs(1, [ANSWER]), learner._bank.adapter(1)
+        logprobs, adapter = learner.logprobs({1: [ANSWER]})[1], learner._bank.adapter(1)
         learner._bank.load(4, adapter)
         learner._bank.breed([BIRTH])
         learner._bank.basis_cosine([0, 3])
@@ -35,13 +35,13 @@ def test_learners_return_nothing_that_is_on_their_device(pretended, make_learner
     expected = single.update(uneven_rows)
     assert {call.method for call in learner._pool.calls} >= {"help", "learn", "add", "step", "logprobs", "put", "load", "breed"}
     assert [vars(updates[slot]) for slot in updates] == [pytest.approx(vars(expected[slot]), rel=1e-3, abs=1e-5) for slot in expected]
-    torch.testing.assert_close(logprobs, single.logprobs(1, [ANSWER]), rtol=0.0, atol=1e-3)
+    torch.testing.assert_close(logprobs, single.logprobs({1: [ANSWER]})[1], rtol=0.0, atol=1e-3)
 
 
 def test_a_learner_that_returns_a_tensor_of_its_device_is_noticed(pretended, make_learner, monkeypatch):
-    monkeypatch.setattr(LearnerActor, "logprobs", lambda actor, slot, answers: actor._bank.master[slot])
+    monkeypatch.setattr(LearnerActor, "logprobs", lambda actor, answers: {slot: actor._bank.master[slot] for slot in answers})
     with pretended, pytest.raises(AssertionError, match=r"pickles a CUDA tensor of shape \(\d+,\)"):
-        make_learner(1, device="cuda").logprobs(1, [ANSWER])
+        make_learner(1, device="cuda").logprobs({1: [ANSWER]})
 
 
 def test_whether_an_adapter_is_untrained_is_read_back_once(pretended, make_actor):

@@ -99,7 +99,7 @@ def test_answers_are_those_of_the_cpu_and_of_a_token_only_the_draw_is_read_back(
         sampler = InProcessSampler(adapted, tokenizer, seed=7, rows=5)
         if decoder is EagerDecoder:
             monkeypatch.setattr(sampler.decoders, "acquire", lambda rows, max_tokens: EagerDecoder(adapted))
-        return [response.tokens for responses in sampler.generate(requests, 14, 1.0, "a") for response in responses]
+        return [tuple(response.tokens) for responses in sampler.generate(requests, 14, 1.0, "a") for response in responses]
 
     expected, draws = answers(adapted_on("cpu", vocabulary=len(tokenizer))), Counter[str]()
     draw = TorchDecoder.sample
