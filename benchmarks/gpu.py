@@ -3,8 +3,9 @@
     python -m benchmarks.gpu [--shapes Qwen2.5-0.5B Qwen2.5-7B] [--rounds 5] [--minutes 15]
 
 Random weights in bf16, rank 32. Writes ``speed/gpu.json`` after each case, and prints a table at the end. A case of each kind comes first
-at each shape, other sizes and checkpointing later. A case begins only if the longest of its kind so far would end within the minutes; file
-and table name those that are left out, and those that do not fit into the card's memory. `benchmarks.speed.gpu_cases` explains ``of_peak``.
+at each shape, then checkpointing, then other sizes. A case begins only if it would end within the minutes, by the speed of the slowest of
+its kind so far; file and table name those that are left out, and those that do not fit into the card's memory.
+`benchmarks.speed.gpu_cases` explains ``of_peak``.
 
 Without a GPU the same code runs at toy size on the CPU. Its speeds mean nothing, so it writes a file only if ``--out`` names one.
 """
@@ -42,6 +43,10 @@ class GpuCase:
             return f"decoding, {self.size} rows"
         return f"training, checkpointing {self.checkpointing}, {self.size} tokens"
 
+    def work(self, plan: Plan) -> float:
+        """Return what its time is about proportional to: tokens times weights, and the forward once more with checkpointing."""
+        return self.size * plan.bases[self.shape].linear * (1 if self.checkpointing == "none" else 4 / 3)
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     started = clock()
@@ -58,8 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }  # fmt: skip
     cases = ordered_cases(plan, args.shapes)
     shapes: dict[str, dict[str, Any]] = {shape: {} for shape in args.shapes}
+    save_results(args.out, {**about, "left_out": left_out(cases, shapes), "shapes": shapes})
     try:
-        for case, result in measure(plan, affordable(cases, started + 60 * args.minutes), limits, args.rounds):
+        for case, result in measure(plan, affordable(plan, cases, started + 60 * args.minutes), limits, args.rounds):
             shapes[case.shape][case.name] = result
             print(f"{clock() - started:.0f} s  {case.shape}: {case.name}", flush=True)
             save_results(args.out, {**about, "left_out": left_out(cases, shapes), "shapes": shapes})
@@ -68,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def ordered_cases(plan: Plan, shapes: Sequence[str]) -> list[GpuCase]:
-    """Order the cases: decoding and training once at each shape, then all others from the last shape on, whose base is there already."""
+    """Order the cases: decoding and training once at each shape; then, from the last shape on, more rows, checkpointing, more tokens."""
     first: list[GpuCase] = []
     later: list[GpuCase] = []
     for shape in shapes:
@@ -79,18 +85,17 @@ def ordered_cases(plan: Plan, shapes: Sequence[str]) -> list[GpuCase]:
     return first + later
 
 
-def affordable(cases: Iterable[GpuCase], deadline: float) -> Iterator[GpuCase]:
+def affordable(plan: Plan, cases: Iterable[GpuCase], deadline: float) -> Iterator[GpuCase]:
     """Yield each case that should end before ``deadline``, in seconds of `clock`, and time it until the next is asked for.
 
-    A case is expected to take as long as the longest of its kind so far, at its own shape once that has one.
+    For its work a case is expected to take as long as the slowest of its kind so far. The first of a kind always begins in time.
     """
-    longest: dict[tuple[str, str], float] = {}
+    slowest: dict[str, float] = {}
     for case in cases:
-        begun = clock()
-        of_kind = {shape: seconds for (kind, shape), seconds in longest.items() if kind == case.kind}
-        if begun + of_kind.get(case.shape, max(of_kind.values(), default=0.0)) < deadline:
+        begun, work = clock(), case.work(plan)
+        if begun + slowest.get(case.kind, 0.0) * work < deadline:
             yield case
-            longest[case.kind, case.shape] = max(of_kind.get(case.shape, 0.0), clock() - begun)
+            slowest[case.kind] = max(slowest.get(case.kind, 0.0), (clock() - begun) / work)
 
 
 def measure(plan: Plan, cases: Iterable[GpuCase], limits: Limits, rounds: int) -> Iterator[tuple[GpuCase, Any]]:

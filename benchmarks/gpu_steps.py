@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--shapes", nargs="+", default=shapes, choices=list(SHAPES))
     parser.add_argument("--steps", type=int, default=4, help="at least 2: the first is shown apart")
     args = parser.parse_args(arguments)
+    if args.steps < 2:
+        parser.error(f"--steps is {args.steps}: expected at least 2, because the first step is shown apart")
     gpu = torch.cuda.get_device_name() if device == "cuda" else None
     about = {"gpu": gpu, "machine": machine("torch", "transformers"), "steps": args.steps, "tokens of a response": TOKENS[device]}
     write_results(args.out, {**about, "shapes": {shape: measure(SHAPES[shape], args.steps, device) for shape in args.shapes}})

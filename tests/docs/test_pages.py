@@ -214,6 +214,7 @@ def test_commands_of_the_pages_work_in_an_empty_folder(monkeypatch, tmp_path, ca
             ran += 1
     assert ran >= 25
     assert load_config(Path("mine.toml")).population.teachers == 4
+    Path("child").rename("child-of-a-command")
     for page in ("README.md", "docs/operators.md"):
         run_python(ROOT / page)
     assert Path("child/adapter_config.json").exists() and Path("dynamics.png").exists()

@@ -50,7 +50,7 @@ def same_draws(adapted: AdaptedModel, seed: int, request: Request, left: Sequenc
     return True
 
 
-def distance_to_boundary(adapted: AdaptedModel, slot: int, prompt: tuple[int, ...], response: tuple[int, ...], number: float) -> float:
+def distance_to_boundary(adapted: AdaptedModel, slot: int, prompt: Sequence[int], response: Sequence[int], number: float) -> float:
     """How far a number in [0, 1) is from the nearest boundary between two tokens, by the learner's forward."""
     tokens = range(adapted.model.config.vocab_size)
     with torch.no_grad():

@@ -2,7 +2,6 @@
 
 import io
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,10 +209,15 @@ def test_many_births_are_counted(make_record):
 
 
 @pytest.mark.slow
-def test_live_table_of_1000_members_is_drawn_in_fifty_milliseconds(make_record):
-    view, console, seconds = live_view(make_record, steps=(1, 2), **crowded(500)), terminal(), []
-    for _ in range(5):
-        started = time.process_time()
-        console.print(view)
-        seconds.append(time.process_time() - started)
-    assert min(seconds) <= 0.05 and len(rendered(view).splitlines()) <= 60
+def test_live_table_of_1000_members_fits_a_terminal(make_record):
+    view = live_view(make_record, steps=(1, 2), **crowded(500))
+    assert len(rendered(view).splitlines()) <= 60
+
+
+def test_matchups_without_an_attempt_are_counted(make_record):
+    seen = crowded(20)
+    none, some = ((*(replace(each, mean_rho=None) for each in seen["matchups"][:count]), *seen["matchups"][count:]) for count in (20, 3))
+    text = rendered(live_view(make_record, **{**seen, "matchups": none}))
+    assert "20 matchups, none with an attempt" in text
+    text = rendered(live_view(make_record, **{**seen, "matchups": some}))
+    assert "and 7 more, mean" in text and ", 3 without an attempt" in text

@@ -12,14 +12,15 @@ ENDS = 5
 def shown_models(evaluation: Evaluation) -> tuple[EvalModel, ...]:
     """Return the models in their order, without the middle of the roles with more than `SHOWN_SINGLY` members.
 
-    They are ranked by the mean over their complete benchmarks.
+    They are ranked by the mean over their complete benchmarks. Those without any are left out, too.
     """
     hidden: set[str] = set()
     for role in {model.role for model in evaluation.models}:
         names = [model.name for model in evaluation.models if model.role == role]
         if len(names) > SHOWN_SINGLY:
-            ranked = sorted(names, key=lambda name: _mean_rate(evaluation, name), reverse=True)
-            hidden |= set(ranked[ENDS:-ENDS])
+            means = {name: mean for name in names if (mean := _mean_rate(evaluation, name)) is not None}
+            ranked = sorted(means, key=means.__getitem__, reverse=True)
+            hidden |= {*names} - {*ranked[:ENDS], *ranked[-ENDS:]}
     return tuple(model for model in evaluation.models if model.name not in hidden)
 
 
@@ -28,12 +29,12 @@ def describe_hidden(evaluation: Evaluation) -> str:
     hidden = len(evaluation.models) - len(shown_models(evaluation))
     return (
         f"Of a role with more than {SHOWN_SINGLY} members there are the {ENDS} with the highest means over their complete benchmarks and "
-        f"the {ENDS} with the lowest. The CSV has {hidden} more."
+        f"the {ENDS} with the lowest. The figure's CSV has {hidden} more."
         if hidden
         else ""
     )
 
 
-def _mean_rate(evaluation: Evaluation, name: str) -> float:
+def _mean_rate(evaluation: Evaluation, name: str) -> float | None:
     rates = [score.rate for score in evaluation.scores_of(name).values() if score.complete]
-    return fmean(rates) if rates else 0.0
+    return fmean(rates) if rates else None

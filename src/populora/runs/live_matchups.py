@@ -53,11 +53,13 @@ def draw_matchups(members: Sequence[Member], matchups: Sequence[Matchup], histor
 def _extremes(matchups: Sequence[Matchup]) -> tuple[list[Matchup], str]:
     """Return the most lopsided matchups, then the most even ones, and a line about the others."""
     solved = [(matchup.mean_rho, matchup) for matchup in matchups if matchup.mean_rho is not None]
+    if not solved:
+        return [], f"{len(matchups)} matchups, none with an attempt"
     ordered = sorted(solved, key=lambda pair: abs(pair[0] - 0.5), reverse=True)
     shown = [matchup for _, matchup in (*ordered[:ENDS], *ordered[ENDS:][-ENDS:])]
-    others = [rho for rho, _ in ordered[ENDS:-ENDS]]
-    mean = f", mean {fmean(others):.2f}" if others else ""
-    return shown, f"the most lopsided, the most even, … and {len(matchups) - len(shown)} more{mean}"
+    others, unsolved = [rho for rho, _ in ordered[ENDS:-ENDS]], len(matchups) - len(solved)
+    mean = f", and {len(others)} more, mean {fmean(others):.2f}" if others else ""
+    return shown, f"the most lopsided, the most even{mean}" + (f", {unsolved} without an attempt" if unsolved else "")
 
 
 def _outcome(matchup: Matchup) -> Text:

@@ -163,6 +163,11 @@ def test_log_probabilities_of_all_slots_take_one_call_of_each_learner(make_learn
         assert ours[slot].shape == (2, 3 * (1 + slot)) and not torch.equal(*ours[slot])
 
 
+def test_a_learner_computes_no_log_probabilities_of_a_slot_that_is_not_its_own(make_actor):
+    with pytest.raises(KeyError):
+        make_actor([0, 1]).logprobs({4: [ANSWER]})
+
+
 def test_any_learner_computes_log_probabilities_of_the_bare_base(make_learner, single):
     learner, answers = make_learner(2), {-1: [ANSWER] * 2}
     (ours, again), (theirs, _) = learner.logprobs(answers)[-1], single.logprobs(answers)[-1]

@@ -124,6 +124,6 @@ def test_captured_graphs_are_a_part_of_an_engine_on_cuda_alone(seven, paper, pla
     assert graph_bytes(config, seven, 1000.0) == sum(2 * (22 * 2**20 + size * (1000 + 4 * 3584)) for size in sizes)
     cluster = planned(config).memory.parts
     (logits,) = [part for part in cluster if part.name == "logits of a draw"]
-    assert logits.bytes == rows * 152_064 * 10 and GRAPHS in {part.name for part in cluster}
+    assert logits.bytes == rows * 152_064 * 22 and GRAPHS in {part.name for part in cluster}
     cpu = plan_memory(Config(), SHAPE, Assumptions())
     assert GRAPHS not in {part.name for part in cpu.parts}

@@ -30,6 +30,16 @@ def test_several_settings_are_advised_together_and_work(paper, planned):
     assert planned(replace(config, engine=replace(config.engine, release_cache=True, cache_mb=37_380), learner=learner)).fits
 
 
+def test_a_cache_that_is_advised_holds_whole_pages_of_the_gpu(paper, planned):
+    config = paper(4, "layer", backend="inprocess", cache_mb=120_000)
+    config = replace(config, base=replace(config.base, device="cuda"))
+    plan = planned(config, "a100-40gb", 1)
+    assert not plan.fits
+    size = int(suggest_fix(plan).rpartition("engine.cache_mb = ")[2])
+    assert planned(replace(config, engine=replace(config.engine, cache_mb=size)), "a100-40gb", 1).fits
+    assert 64 * plan.shape.kv_bytes(2) * -(-config.selfplay.max_response_tokens // 64) <= size << 20
+
+
 def test_another_gpu_is_advised_where_no_setting_helps(paper, planned):
     plan = planned(paper(4, "layer", backend="inprocess", cache_mb=512), "rtx4090-24gb", 1)
     assert not plan.fits and suggest_fix(plan) == "take another GPU: it fits h100-80gb or h200-141gb or a100-80gb or a100-40gb or l40s-48gb"

@@ -17,7 +17,7 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.operators.breeding import breed
 from populora.adapters.operators.similarity import basis_cosine
 from populora.core.config import Config
-from populora.core.installed import run_versions
+from populora.core.installed import versions
 from populora.core.types import Generation, Lineage
 from populora.engine.cluster.process import init_process
 from populora.engine.learning.batching import TrainRow, micro_batches
@@ -81,7 +81,7 @@ class LearnerActor:
         self._budget, self._part, self._dtype = config.learner.micro_batch_tokens, part, getattr(torch, config.base.dtype)
         self._learner = ShardedLearner(adapted, config.learner, part) if part else InProcessLearner(adapted, config.learner)
         return LearnerInfo(
-            adapted.bank.layout, adapted.context, adapted.agreement, adapted.computation, base, run_versions(config), socket.gethostname()
+            adapted.bank.layout, adapted.context, adapted.agreement, adapted.computation, base, versions(), socket.gethostname()
         )
 
     def load(self, slots: Sequence[int], *states: State) -> None:
@@ -163,7 +163,7 @@ class LearnerActor:
 
     def logprobs(self, answers: Mapping[int, Sequence[Generation]]) -> dict[int, torch.Tensor]:
         """See `populora.engine.learning.learner.Learner.logprobs`. The slots are owned ones or -1."""
-        local = {slot: self._local.get(slot, -1) for slot in answers}
+        local = {slot: self._local[slot] if slot >= 0 else -1 for slot in answers}
         computed = self._learner.logprobs({local[slot]: answers[slot] for slot in answers})
         return {slot: computed[local[slot]] for slot in answers}
 

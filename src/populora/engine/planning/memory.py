@@ -55,10 +55,10 @@ def plan_memory(config: Config, shape: ModelShape, assumed: Assumptions) -> Memo
         base, decoding = MemoryPart("engine and learner", "base", _base_bytes(config, shape)), _decoding(config, shape)
         return MemoryPlan((base, *decoding, *learner), decoding[0].bytes)
     engine = _engine(config, shape)
-    cache_bytes = sum(part.bytes for part in engine if part.name == CACHE) * config.engine.tensor_parallel
+    cache = sum(part.bytes for part in engine if part.name == CACHE) * config.engine.tensor_parallel
     base = MemoryPart("learner", "base", _base_bytes(config, shape, config.cluster.shards))
     overhead = _overhead("engine", config.engine.tensor_parallel, assumed)
-    return MemoryPlan((*engine, *overhead, base, *learner), cache_bytes, config.engine.release_cache)
+    return MemoryPlan((*engine, *overhead, base, *learner), cache, config.engine.release_cache)
 
 
 def adapter_bytes(config: Config, shape: ModelShape, itemsize: int) -> int:
@@ -103,7 +103,7 @@ def _engine(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     """An engine with its own copy of the base: vLLM, or an in-process sampler of a cluster, whose adapters are in a bank."""
     members, base = config.population.members, _base_bytes(config, shape)
     if config.engine.backend == "inprocess":
-        draw = inprocess_rows(config, shape) * shape.vocabulary * (2 * 4 + ITEMSIZE[config.base.dtype])  # `sample_tokens`, in fp32
+        draw = inprocess_rows(config, shape) * shape.vocabulary * (5 * 4 + ITEMSIZE[config.base.dtype])  # `sample_tokens`, in fp32
         logits = MemoryPart("engine", "logits of a draw", draw)  # in one process the learner's are more, at another time
         return MemoryPart("engine", "base", base), *_bank("engine", config, shape, members), *_decoding(config, shape), logits
     _check_vllm_cache(config, shape)
