@@ -281,14 +281,14 @@ def test_solvers_of_several_runs_are_ranked_on_the_same_problems():
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_the_cpu_time_of_a_training_that_is_stopped_is_noted(tmp_path, ending):
     script = (
-        "import sys, time\nsum(range(3_000_000))\ntry: print('ready', flush=True), time.sleep(60)\nexcept KeyboardInterrupt: sys.exit(130)"
+        "import sys, time\nsum(range(3_000_000))\ntry: print('ready', flush=True), time.sleep(600)\nexcept KeyboardInterrupt: sys.exit(130)"
     )
     command = [sys.executable, "-c", campaign.TIMED, str(tmp_path / measure.USED), sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout.readline() == b"ready\n"
         os.killpg(process.pid, ending)
-        assert process.wait(30) == (130 if ending is signal.SIGINT else 241)
-    assert 0.01 < measure.cpu_seconds(tmp_path) < 60
+        assert process.wait(300) == (130 if ending is signal.SIGINT else 241)
+    assert 0.01 < measure.cpu_seconds(tmp_path) < 300
     (tmp_path / measure.USED).write_text("nan\n3.5\n")
     assert measure.cpu_seconds(tmp_path) is None
 

@@ -53,7 +53,7 @@ def alive(processes: dict[int, int]) -> list[str]:
 
 
 def outliving(pid: int, frozen: bool = True) -> tuple[int, list[str]]:
-    """SIGKILL a process. Return the number of its descendants, and the command lines of those that still live ten seconds later.
+    """SIGKILL a process. Return the number of its descendants, and the command lines of those that still live two minutes later.
 
     ``frozen`` stops them first, so that none ends because its work is done: only a SIGKILL from the kernel ends them then.
     """
@@ -62,7 +62,7 @@ def outliving(pid: int, frozen: bool = True) -> tuple[int, list[str]]:
         with contextlib.suppress(ProcessLookupError):  # a program in the sandbox, which lives for milliseconds
             os.kill(child, signal.SIGSTOP)
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while alive(processes) and time.monotonic() < deadline:
         time.sleep(0.05)
     left = alive(processes)

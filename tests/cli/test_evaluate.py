@@ -346,7 +346,7 @@ class Stopped:
                 assert process.poll() is None, process.communicate()
                 time.sleep(0.002)
             os.killpg(process.pid, number)
-            self.printed, self.errors = process.communicate(timeout=60)
+            self.printed, self.errors = process.communicate(timeout=300)
         self.code, self.left = process.returncode, len(lines_so_far(file))
 
 

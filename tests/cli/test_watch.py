@@ -29,13 +29,13 @@ def test_the_page_of_a_run_is_served_and_ctrl_c_ends_it(tmp_path, make_record):
             line = process.stdout.readline()
             address = re.match(r"http://127\.0\.0\.1:\d+/", line)
             assert address, line + process.stderr.read()
-            html, version = (urlopen(address[0] + path, timeout=60).read().decode() for path in ("", "version"))  # noqa: S310
+            html, version = (urlopen(address[0] + path, timeout=300).read().decode() for path in ("", "version"))  # noqa: S310
             assert f'data-version="{json.loads(version)["version"]}"' in html and "2 of 9" in html
             assert sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*")) == before, "it only reads"
             with pytest.raises(HTTPError, match="501"):
-                urlopen(address[0], b"data", timeout=60)  # noqa: S310
+                urlopen(address[0], b"data", timeout=300)  # noqa: S310
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0
+            assert process.wait(300) == 0
             assert "Traceback" not in process.stderr.read()
         finally:
             process.kill()

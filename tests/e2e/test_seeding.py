@@ -151,9 +151,9 @@ def test_a_run_that_begins_during_seeding_waits_for_it(config, monkeypatch):
         with file.with_suffix(".lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             waiting = thread.submit(fill_buffer, arm, remarks.put)
-            assert remarks.get(timeout=60) == f"waiting for another run, which makes the seed problems of this base: {file}"
+            assert remarks.get(timeout=300) == f"waiting for another run, which makes the seed problems of this base: {file}"
             hidden.rename(file)
-        assert waiting.result(timeout=60) == first
+        assert waiting.result(timeout=300) == first
 
 
 def test_a_damaged_file_of_kept_seeds_and_a_folder_that_cannot_be_written_are_named(config, seeds):

@@ -41,7 +41,7 @@ def built(run: Path, build: Callable[[str], str]) -> LivePage:
 
 
 def get(address: str, path: str, **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address.split("/")[2], timeout=20)
+    connection = http.client.HTTPConnection(address.split("/")[2], timeout=300)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()

