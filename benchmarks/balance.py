@@ -7,7 +7,8 @@ lengths are made up: log-normal, cut at 8,096 tokens. The milliseconds of the pl
 """
 
 import statistics
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from populora.core.rng import stream
 from populora.engine.cluster.load_balancing import assign, owners_of
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.work_splitting import WorkItem, split_work
+from populora.training.loop import without_long_lived
 
 BUDGET = LearnerConfig().micro_batch_tokens
 PROMPTS, SAMPLES, PROMPT_TOKENS, LONGEST = 72, 8, 500, 8096
@@ -54,7 +56,9 @@ SIMULATIONS = [Simulation(adapters, ranks, name, seeds, goal) for adapters, rank
 def main() -> None:
     args = options(__doc__, Path(__file__).with_suffix(".json")).parse_args()
     step = {"prompts": PROMPTS, "samples": SAMPLES, "prompt_tokens": PROMPT_TOKENS, "longest": LONGEST}
-    write_results(args.out, {"machine": machine("numpy"), "step": step, "balance": {case.name: simulate(case) for case in SIMULATIONS}})
+    with without_long_lived():
+        balance = {case.name: simulate(case) for case in SIMULATIONS}
+    write_results(args.out, {"machine": machine("numpy"), "step": step, "balance": balance})
 
 
 def simulate(case: Simulation) -> dict[str, Any]:
@@ -69,16 +73,22 @@ def simulate(case: Simulation) -> dict[str, Any]:
 
 def make_rows(population: str, adapters: int, seed: int) -> list[TrainRow]:
     """Return the rows of a step, adapter by adapter. Only lengths matter; tokens are placeholders."""
-    rng = stream(seed, "balance", population, adapters)
-    means = 1000.0 * POPULATIONS[population] ** rng.uniform(-0.5, 0.5, adapters)
     rows: list[TrainRow] = []
-    for slot, mean in enumerate(means.tolist()):
-        levels = np.exp(rng.normal(-(BETWEEN**2) / 2, BETWEEN, (PROMPTS, 1)))
-        lengths = mean * levels * np.exp(rng.normal(-(WITHIN**2) / 2, WITHIN, (PROMPTS, SAMPLES)))
-        for number, sampled in enumerate(np.clip(lengths, 1, LONGEST).astype(int).tolist()):
-            prompt = (number, *(0,) * (PROMPT_TOKENS - 1))
+    for slot, lengths in enumerate(make_lengths(population, adapters, seed)):
+        for number, sampled in enumerate(lengths.tolist()):
+            prompt = array("i", (number, *(0,) * (PROMPT_TOKENS - 1)))
             rows += [TrainRow(slot, prompt, range(length), range(length), 1.0) for length in sampled]
     return rows
+
+
+def make_lengths(population: str, adapters: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the tokens of each adapter's responses, [prompts, samples]."""
+    rng = stream(seed, "balance", population, adapters)
+    means = 1000.0 * POPULATIONS[population] ** rng.uniform(-0.5, 0.5, adapters)
+    for mean in means.tolist():
+        levels = np.exp(rng.normal(-(BETWEEN**2) / 2, BETWEEN, (PROMPTS, 1)))
+        lengths = mean * levels * np.exp(rng.normal(-(WITHIN**2) / 2, WITHIN, (PROMPTS, SAMPLES)))
+        yield np.clip(lengths, 1, LONGEST).astype(int)
 
 
 def simulate_step(case: Simulation, rows: Sequence[TrainRow]) -> dict[str, float]:

@@ -28,6 +28,7 @@ from transformers import AutoTokenizer
 from populora.adapters.peft_format import weights_bytes
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.engine.cluster.cluster_sampler import ClusterSampler
+from populora.engine.cluster.load_balancing import holders_of
 from populora.engine.cluster.placement import join_ray
 from populora.engine.cluster.ray_backend import engine_pool
 from populora.engine.model.loading import base_folder
@@ -55,7 +56,7 @@ def measure(rounds: int) -> dict[str, Any]:
             seconds = interleaved({"publish": lambda: sampler.sync_weights(bank, [1])}, rounds, time.perf_counter)
         with join_ray(config) as cluster:
             engines = engine_pool(config, cluster, published := {})
-            apart = ClusterSampler(engines, published, torch.bfloat16, eager=False)
+            apart = ClusterSampler(engines, published, holders_of(SLOTS, config.cluster), torch.bfloat16, eager=False)
             apart.sync_weights(bank, range(SLOTS))
             seconds |= interleaved({"publish to an engine's actor": lambda: apart.sync_weights(bank, [1])}, rounds, time.perf_counter)
     return {

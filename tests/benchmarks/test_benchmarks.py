@@ -23,7 +23,18 @@ from benchmarks.speed.training import batch, learn
 from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import balance, controller, controller_memory, machine_limits, many_members, measuring, population_size, start_up, step
+from benchmarks import (
+    adapter_copies,
+    balance,
+    controller,
+    controller_memory,
+    machine_limits,
+    many_members,
+    measuring,
+    population_size,
+    start_up,
+    step,
+)
 from populora.adapters.operators import OPERATORS
 from populora.core.config_check import check
 from populora.engine.model.products import base_products
@@ -101,6 +112,11 @@ def test_helpers_even_a_step_out_and_their_cost_is_counted(monkeypatch):
     for name in ("HELP_TOKENS", "FAR_HELP_TOKENS"):
         monkeypatch.setattr(balance, name, 200_000.0)
     assert balance.simulate(case)["helped"]["median"] > record["helped"]["median"]
+
+
+def test_more_copies_of_an_adapter_even_the_engines_out_where_lengths_differ():
+    ratios = {name: ratio["median"] for name, ratio in adapter_copies.simulate(balance.Simulation(16, 16, "means x 4", 3)).items()}
+    assert list(ratios) == ["1", "2", "4", "8", "all"] and ratios["1"] > ratios["4"] > ratios["all"] >= 1.0
 
 
 def test_a_process_that_fails_stops_the_measurement_and_prints_its_output(tmp_path):

@@ -310,6 +310,9 @@ class ClusterConfig:
     """GPUs that share one learner's base (FSDP2), for bases larger than one."""
     engines: int = 1
     """Number of engines that sample, each with ``engine.tensor_parallel`` GPUs."""
+    adapter_copies: int = 0
+    """Engines that hold each adapter; 0: all. Fewer save memory with hundreds of adapters, and load engines less evenly if the lengths of
+    their answers differ much."""
     verifiers: int = 1
     """Sandboxes with ``sandbox.workers`` workers each, spread over the machines."""
     address: str = ""

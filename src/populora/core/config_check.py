@@ -35,7 +35,7 @@ NOT_NEGATIVE = (
     "threads", "keep_checkpoints_every", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl",
     "learner.min_ess", "learner.base_kl", "learner.warmup_steps",
     "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
-    "cluster.learners", "cluster.help_cost", "selfplay.previous_step_attempts", "selfplay.train_problems",
+    "cluster.learners", "cluster.adapter_copies", "cluster.help_cost", "selfplay.previous_step_attempts", "selfplay.train_problems",
 )  # fmt: skip
 
 
@@ -105,7 +105,16 @@ def _cluster_conditions(c: Config) -> list[tuple[bool, str]]:
     unequal = (
         f"cluster.engines x engine.tensor_parallel is {sampling} GPUs, cluster.learners x cluster.shards is {learning}: expected the same"
     )
+    idle = k.engines - (c.population.members + k.adapter_copies - 1 if k.adapter_copies else k.engines)
     return [
+        (
+            k.adapter_copies <= k.engines,
+            f"cluster.adapter_copies is {k.adapter_copies}: expected at most cluster.engines, {k.engines}, or 0",
+        ),
+        (
+            idle <= 0,
+            f"cluster.adapter_copies is {k.adapter_copies}: {idle} of {k.engines} engines would hold no adapter; raise it, or set 0",
+        ),
         (c.selfplay.overlap != "reproducible", reproducible),
         (device == kind, f"base.device is '{device}': expected '{kind}', Ray chooses a cluster's GPUs"),
         (device == "cpu" or sampling == learning, unequal),

@@ -41,11 +41,11 @@ def local_backend(config: Config) -> Iterator[Backend]:
     check_backend(config)
     box = config.sandbox
     with torch_threads(config.threads):
-        adapted, tokenizer, base = _load_adapted(config, config.learner.activation_checkpointing)
+        adapted, tokenizer, base = _load_adapted(config, config.population.members, config.learner.activation_checkpointing)
         check_context(config, adapted.context)
         with (
             SandboxPool(sandbox_limits(config), box.workers, box.allow_weak) as pool,
-            _open_sampler(config, tokenizer, adapted) as sampler,
+            _open_sampler(config, tokenizer, adapted, config.population.members) as sampler,
         ):
             yield Backend(tokenizer, sampler, InProcessLearner(adapted, config.learner), adapted.bank, pool, pool.tier, base)
 
@@ -56,33 +56,34 @@ def check_backend(config: Config) -> None:
         check_vllm(config.base.device)
 
 
-def _load_adapted(config: Config, checkpointing: Checkpointing = "none") -> tuple[AdaptedModel, Any, str]:
-    """Load the base model with slots for all members, its tokenizer and its fingerprint."""
+def _load_adapted(config: Config, slots: int, checkpointing: Checkpointing = "none") -> tuple[AdaptedModel, Any, str]:
+    """Load the base model with room for ``slots`` adapters, its tokenizer and its fingerprint."""
     check_memory(config)
     model, tokenizer = load_base(config.base)
-    base, lora, members = base_fingerprint(model), config.lora, config.population.members
-    adapted = AdaptedModel(model, lora.targets, members, lora.rank, lora.alpha, checkpointing, config.base.kernels)
+    base, lora = base_fingerprint(model), config.lora
+    adapted = AdaptedModel(model, lora.targets, slots, lora.rank, lora.alpha, checkpointing, config.base.kernels)
     return adapted, tokenizer, base
 
 
 @contextmanager
-def open_engine(config: Config) -> Iterator[tuple[Sampler, str]]:
-    """Open a sampler with a base model of its own. Yields it and the base's fingerprint; for vLLM that is empty, memory unchecked."""
+def open_engine(config: Config, slots: int) -> Iterator[tuple[Sampler, str]]:
+    """Open a sampler with a base model of its own and room for ``slots`` adapters. Yields it and the base's fingerprint. With vLLM that is
+    empty, and memory is not checked."""
     check_backend(config)
     if config.engine.backend == "vllm":
         adapted, tokenizer, base = None, load_tokenizer(config.base), ""
     else:
-        adapted, tokenizer, base = _load_adapted(config)
-    with _open_sampler(config, tokenizer, adapted) as sampler:
+        adapted, tokenizer, base = _load_adapted(config, slots)
+    with _open_sampler(config, tokenizer, adapted, slots) as sampler:
         yield sampler, base
 
 
 @contextmanager
-def _open_sampler(config: Config, tokenizer: Any, adapted: AdaptedModel | None) -> Iterator[Sampler]:
+def _open_sampler(config: Config, tokenizer: Any, adapted: AdaptedModel | None, slots: int) -> Iterator[Sampler]:
     """Open a sampler for the longest prompt and response. vLLM needs no ``adapted`` model, it has its own base."""
     if adapted is None or config.engine.backend == "vllm":
         context = config.selfplay.max_prompt_tokens + config.selfplay.max_response_tokens
-        with closing(VllmSampler(config, tokenizer, config.population.members, context)) as sampler:
+        with closing(VllmSampler(config, tokenizer, slots, context)) as sampler:
             yield sampler
         return
     sampler = InProcessSampler(adapted, tokenizer, config.seed, config.engine.rows, config.engine.cache_mb)

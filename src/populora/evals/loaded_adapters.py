@@ -12,7 +12,7 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import Folder, read_folder
 from populora.adapters.peft_settings import CARRIED
 from populora.adapters.threads import torch_threads
-from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig
+from populora.core.config import BaseConfig, Config, LoraConfig
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import disk_errors
 from populora.engine.backend import open_engine
@@ -36,7 +36,7 @@ class LoadedAdapters:
         """Return ``config`` with space for these adapters, and for prompts and responses of these numbers of tokens."""
         rank = max(adapter.rank for adapter in self.adapters)
         return replace(
-            config, lora=LoraConfig(rank, float(rank), self.targets), population=PopulationConfig(len(self.adapters), 0),
+            config, lora=LoraConfig(rank, float(rank), self.targets),
             selfplay=replace(config.selfplay, max_prompt_tokens=prompt_tokens, max_response_tokens=response_tokens),
         )  # fmt: skip
 
@@ -84,7 +84,7 @@ def read_checked(folder: Path, shapes: ModelShape) -> Folder:
 @contextmanager
 def open_loaded(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -> Iterator[Sampler]:
     """Open a sampler with the adapters. Raises `ConfigError` for a base of another fingerprint (vLLM's is not checked), and as engines."""
-    with torch_threads(config.threads), open_engine(config) as (sampler, sha256):
+    with torch_threads(config.threads), open_engine(config, len(loaded.adapters)) as (sampler, sha256):
         if base_sha256 and sha256 not in ("", base_sha256):
             fault = f"'{config.base.path}' is not the base of the run"
             raise ConfigError(f"{fault}: expected weights of SHA-256 {base_sha256}, got {sha256}. Name the run's base with --base.")

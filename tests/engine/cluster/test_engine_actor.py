@@ -43,7 +43,7 @@ def threads(monkeypatch):
     names: dict[str, str] = {}
 
     @contextmanager
-    def open_engine(config):
+    def open_engine(config, slots):
         sampler = Sampler(names)
         sampler.note("open")
         yield sampler, "fingerprint"
@@ -57,7 +57,7 @@ def threads(monkeypatch):
 
 def test_the_engine_is_opened_told_of_adapters_stepped_and_closed_in_one_thread(threads):
     engine = EngineActor()
-    assert engine.open(Config())[0] == "fingerprint"
+    assert engine.open(Config(), [0])[0] == "fingerprint"
     engine.sync_weights([0], None)  # type: ignore[arg-type]
     asyncio.run(engine.sample([Request("a", 0, 1, ("a",))], SamplingParams(4, 1.0, "")))
     asyncio.run(engine.end_stream())
@@ -65,9 +65,28 @@ def test_the_engine_is_opened_told_of_adapters_stepped_and_closed_in_one_thread(
     assert set(threads) == {"open", "sync_weights", "stream", "close"} and set(threads.values()) == {"sampler"}
 
 
+def test_an_engine_translates_the_slots_of_the_run_to_its_own(threads, monkeypatch):
+    engine, seen = EngineActor(), {}
+    engine.open(Config(), [2, 5, 9])
+
+    def sync_weights(adapters, slots):
+        seen.update({slot: adapters.adapter(slot) for slot in slots})
+
+    def stream(source, *settings):
+        yield from ((request, [request.slot]) for request in source.next(block=True))
+
+    monkeypatch.setattr(engine._thread.sampler, "sync_weights", sync_weights)
+    monkeypatch.setattr(engine._thread.sampler, "stream", stream)
+    engine.sync_weights([9, 2], "nine", "two")  # type: ignore[arg-type]
+    assert seen == {2: "nine", 0: "two"}
+    asked = [Request("a", slot, 1, ("a",)) for slot in (5, 9, -1, 2)]
+    assert asyncio.run(engine.sample(asked, SamplingParams(4, 1.0, ""))) == [[1], [2], [-1], [0]]
+    engine.close()
+
+
 def test_closing_breaks_a_stream_off(threads, monkeypatch):
     engine = EngineActor()
-    engine.open(Config())
+    engine.open(Config(), [0])
 
     def endless(source, max_tokens, temperature, stop):
         while True:
@@ -82,13 +101,13 @@ def test_closing_breaks_a_stream_off(threads, monkeypatch):
 
 def test_an_engine_that_cannot_be_opened_raises_why(threads, monkeypatch):
     @contextmanager
-    def broken(config):
+    def broken(config, slots):
         raise BaseModelError("no such base")
         yield
 
     monkeypatch.setattr(engine_actor, "open_engine", broken)
     with pytest.raises(BaseModelError, match="no such base"):
-        EngineActor().open(Config())
+        EngineActor().open(Config(), [0])
 
 
 def test_a_process_gets_its_gpu_before_torch_has_chosen_one(monkeypatch):

@@ -26,7 +26,7 @@ def seeing(actor: type) -> type:
         def open(self, config, *arguments):
             import ray
 
-            if arguments:
+            if len(arguments) > 1:  # a learner
                 _, gpus, _ = arguments
                 init_process(config, gpus[self._process])
             return ray.get_runtime_context().get_node_id(), os.environ.get("CUDA_VISIBLE_DEVICES", "none").split(",")

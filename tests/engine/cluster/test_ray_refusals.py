@@ -20,7 +20,7 @@ from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains
 from populora.engine.cluster.actor_pool import MAX_RETRIES, ActorKind, ActorPool, Call
 from populora.engine.cluster.cluster_sampler import ClusterSampler
-from populora.engine.cluster.placement import ActorPlace, join_ray, place_actors
+from populora.engine.cluster.placement import ActorPlace, _connect, join_ray, place_actors
 from populora.engine.cluster.ray_backend import _agreed, agreed_isolation
 from populora.engine.cluster.verifier_actor import VerifierInfo
 from populora.training.loop import train
@@ -68,6 +68,8 @@ def test_an_address_without_ray_is_refused_at_once(tmp_path, no_model, address, 
         ({"base": BaseConfig(device="cuda:1")}, r"base.device is 'cuda:1': expected 'cuda'"),
         ({"base": BaseConfig(device="cuda"), "cluster": ClusterConfig(learners=2, engines=3)}, r"is 3 GPUs, .* is 2: expected the same"),
         ({"cluster": ClusterConfig(learners=2, shards=0)}, r"setting 'cluster.shards': expected more than 0"),
+        ({"cluster": ClusterConfig(1, engines=2, adapter_copies=3)}, r"adapter_copies is 3: expected at most cluster.engines, 2, or 0"),
+        ({"cluster": ClusterConfig(1, engines=7, adapter_copies=2)}, r"adapter_copies is 2: 2 of 7 engines would hold no adapter"),
     ],
 )
 def test_impossible_cluster_settings_are_refused(change, message):
@@ -198,11 +200,23 @@ def test_a_successor_that_differs_from_the_lost_actor_is_refused(make_pool):
         pool.run([Call(0, "die")])
 
 
+@pytest.mark.parametrize(
+    ("reason", "error"), [("The current node timed out during startup. This could …", ClusterError), ("else", OSError)]
+)
+def test_a_ray_that_starts_too_slowly_is_named(reason, error):
+    class Ray:
+        def init(self, **_):
+            raise OSError(reason)
+
+    with pytest.raises(error, match="did not start within its 30 seconds" if error is ClusterError else reason):
+        _connect(Ray(), OFF, place_actors(OFF))
+
+
 @pytest.mark.ray
 @pytest.mark.parametrize("eager", [True, False])
 def test_a_stream_whose_engine_cannot_be_replaced_ends_with_the_reason(make_pool, monkeypatch, eager):
     pool = make_pool("engine")
-    sampler = ClusterSampler(pool, {}, torch.float32, eager)
+    sampler = ClusterSampler(pool, {}, {0: [0], -1: [0]}, torch.float32, eager)
 
     def fail(self, index):
         raise ClusterError("no place")

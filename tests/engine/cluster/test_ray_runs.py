@@ -133,8 +133,10 @@ def test_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatc
 
 @pytest.mark.thorough
 def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_killed(tmp_path, monkeypatch, caplog):
-    """Which requests are decoded together is up to chance; the tokens that a request draws are not, as long as no last bit decides."""
-    eager, submit = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), ActorPool.submit
+    """Which requests are decoded together is up to chance; the tokens that a request draws are not, as long as no last bit decides. Each
+    engine has half of the adapters."""
+    cluster, submit = replace(TWO.cluster, adapter_copies=1), ActorPool.submit
+    eager = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager"), cluster=cluster)
     methods, at = {"sample": "Engine", "run": "Verifier", "learn": "Learner"}, {"sample": 12, "run": 9, "learn": 1}
 
     def submit_and_kill(self, call, *arguments, **named):

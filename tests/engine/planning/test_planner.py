@@ -81,6 +81,13 @@ def test_settings_that_fill_gpus_are_valid_and_use_them(paper):
     assert count_idle_gpus(fill_gpus(paper(tensor_parallel=3), 8), 8) == 2
 
 
+def test_hundreds_of_adapters_that_do_not_fit_on_every_engine_are_spread(paper, planned):
+    cluster = ClusterConfig(learners=64, engines=64)
+    plan = planned(replace(paper(600, release_cache=True), cluster=cluster))
+    assert not plan.fits and suggest_fix(plan) == "set cluster.adapter_copies = 4"
+    assert planned(replace(plan.config, cluster=replace(cluster, adapter_copies=4))).fits
+
+
 def test_configurations_that_use_their_gpus_stay_as_they_are(paper):
     for config, gpus in ((paper(), 0), (paper(), 1), (paper(tensor_parallel=4), 4), (fill_gpus(paper(), 2), 8)):
         assert fill_gpus(config, gpus) is config

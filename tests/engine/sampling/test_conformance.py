@@ -27,6 +27,7 @@ from populora.core.errors import ConfigError
 from populora.core.types import Request
 from populora.engine.cluster.actor_pool import ActorPool
 from populora.engine.cluster.cluster_sampler import ClusterSampler
+from populora.engine.cluster.load_balancing import holders_of
 from populora.engine.cluster.placement import join_ray
 from populora.engine.cluster.ray_backend import engine_pool
 from populora.engine.model.adapted_model import AdaptedModel
@@ -45,10 +46,12 @@ needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installe
 
 
 def clustered(settings: Config, backend: str) -> Config:
-    """Two engines as Ray actors, with the context of the model that all are asked with."""
+    """Two engines as Ray actors, with the context of the model that all are asked with. Those in process hold half of the adapters each."""
     lengths = replace(settings.selfplay, overlap="eager", max_prompt_tokens=CONTEXT // 2, max_response_tokens=CONTEXT // 2)
     engine = EngineConfig(backend=backend, cache_mb=64)
-    return replace(settings, selfplay=lengths, engine=engine, cluster=ClusterConfig(learners=1, engines=2))
+    return replace(
+        settings, selfplay=lengths, engine=engine, cluster=ClusterConfig(learners=1, engines=2, adapter_copies=int(backend == "inprocess"))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +90,8 @@ def sampler(request, adapted, settings, tokenizer):
         return
     if request.param.startswith("two"):
         with join_ray(engines := clustered(settings, request.param.split()[1])) as cluster:
-            made = ClusterSampler(engine_pool(engines, cluster, published := {}), published, torch.float32, eager=True)
+            pool, holders = engine_pool(engines, cluster, published := {}), holders_of(SLOTS, engines.cluster)
+            made = ClusterSampler(pool, published, holders, torch.float32, eager=True)
             made.sync_weights(adapted.bank, range(SLOTS))
             yield made
         return

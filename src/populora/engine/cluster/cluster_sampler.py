@@ -1,14 +1,13 @@
 """Distribute sampling requests among the engines of a cluster, and repeat them where an engine was lost.
 
-With ``selfplay.overlap = "off"`` each engine samples a fixed part of a round as one batch. Parts take requests in turn, because requests of
-one adapter have similar lengths. A replaced engine samples the same part again, so equal seeds give identical results, with or without
-faults. With ``"eager"`` each request goes to the least loaded engine and returns as soon as it is done. It draws the same tokens, but the
-last bits of its log-probabilities depend on what else is decoded with it.
+A request goes to an engine that holds its adapter (`EngineLoads`). With ``selfplay.overlap = "off"`` each engine samples a fixed part of a
+round as one batch. A replaced engine samples the same part again, so equal seeds give identical results, with or
+without faults. With ``"eager"`` each request starts at once and returns as soon as it is done. It draws the same tokens, but the last bits
+of its log-probabilities depend on what else is decoded with it.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -16,6 +15,7 @@ from populora.core.errors import ClusterError
 from populora.core.types import Generation, Request
 from populora.engine.cluster.actor_pool import ActorLost, ActorPool, Call, PendingCall
 from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
+from populora.engine.cluster.load_balancing import EngineLoads, Holders, held_slots
 from populora.engine.cluster.sampler_thread import SamplingParams
 from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, Sampler, check_key
 
@@ -24,10 +24,11 @@ POLL_SECONDS = 0.02
 
 
 class ClusterSampler(Sampler):
-    """Samples on the engines of a pool. ``stored`` refers to the adapters; engines that start later load them first."""
+    """Samples on the engines of a pool. ``stored`` refers to the adapters; engines that start later load them first.
+    ``holders`` are by `holders_of`."""
 
-    def __init__(self, pool: ActorPool, stored: dict[int, StoredSlot], dtype: torch.dtype, eager: bool):
-        self._pool, self._stored, self._dtype, self._eager = pool, stored, dtype, eager
+    def __init__(self, pool: ActorPool, stored: dict[int, StoredSlot], holders: Holders, dtype: torch.dtype, eager: bool):
+        self._pool, self._stored, self._holders, self._dtype, self._eager = pool, stored, holders, dtype, eager
 
     @property
     def decoder(self) -> str:
@@ -41,12 +42,13 @@ class ClusterSampler(Sampler):
         if not isinstance(adapters, ClusterBank):
             sent = {slot: self._pool.put(adapters.adapter(slot).to(self._dtype)) for slot in slots}
             self._stored |= {slot: StoredSlot(state=None, adapter=adapter, untrained=False) for slot, adapter in sent.items()}
-        if slots:
-            self._run_on_all("sync_weights", slots, *(self._stored[slot].adapter for slot in slots))
+        held = held_slots({slot: self._holders[slot] for slot in slots}, len(self._pool))
+        parts = [(part, *(self._stored[slot].adapter for slot in part)) for part in held]
+        self._pool.run([Call(engine, "sync_weights", part) for engine, part in enumerate(parts) if part[0]])
 
     def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
         """See `populora.engine.sampling.sampler.Sampler.stream`."""
-        source, params = _CheckedSource(source), SamplingParams(max_tokens, temperature, stop)
+        source, params = _CheckedSource(source, len(self._holders) - 1), SamplingParams(max_tokens, temperature, stop)
         waiting: dict[PendingCall, Request] = {}
         try:
             yield from self._stream_eagerly(source, params, waiting) if self._eager else self._stream_rounds(source, params)
@@ -54,30 +56,31 @@ class ClusterSampler(Sampler):
             raise
         except BaseException:
             self._pool.wait_all(waiting)  # Ray may start an engine's calls in any order: a late one would join the next stream
-            self._run_on_all("end_stream")
+            self._end_stream()
             raise
-        self._run_on_all("end_stream")
+        self._end_stream()
 
-    def _run_on_all(self, method: str, *arguments: Any) -> None:
-        self._pool.run([Call(engine, method, arguments) for engine in range(len(self._pool))])
+    def _end_stream(self) -> None:
+        self._pool.run([Call(engine, "end_stream") for engine in range(len(self._pool))])
 
     def _stream_rounds(self, source: RequestSource, params: SamplingParams) -> Iterator[tuple[Request, list[Generation]]]:
-        engines = len(self._pool)
         while requests := source.next(block=True):
-            parts = [requests[engine::engines] for engine in range(engines)]
-            results = self._pool.run([Call(engine, "sample", (part, params)) for engine, part in enumerate(parts) if part])
-            yield from ((request, results[index % engines][index // engines]) for index, request in enumerate(requests))
+            loads, parts = EngineLoads(self._holders, len(self._pool)), dict[int, list[Request]]()
+            for request in requests:
+                parts.setdefault(loads.add(request.slot, request.samples), []).append(request)
+            results = self._pool.run([Call(engine, "sample", (part, params)) for engine, part in parts.items()])
+            for part, generations in zip(parts.values(), results, strict=True):
+                yield from zip(part, generations, strict=True)
 
     def _stream_eagerly(
         self, source: RequestSource, params: SamplingParams, waiting: dict[PendingCall, Request]
     ) -> Iterator[tuple[Request, list[Generation]]]:
         """``waiting`` holds the calls whose results have not been taken yet."""
-        loads = [0] * len(self._pool)
+        loads = EngineLoads(self._holders, len(self._pool))
         losses = Counter[Hashable]()
 
         def start(request: Request) -> None:
-            engine = loads.index(min(loads))
-            loads[engine] += request.samples
+            engine = loads.add(request.slot, request.samples)
             waiting[self._pool.submit(Call(engine, "sample", ([request], params)))] = request
 
         while True:
@@ -88,7 +91,7 @@ class ClusterSampler(Sampler):
                 return
             for done in self._pool.wait_some(waiting, POLL_SECONDS):
                 request = waiting.pop(done)
-                loads[done.index] -= request.samples
+                loads.remove(request.slot, done.index, request.samples)
                 try:
                     ((generations,),) = self._pool.results([done])
                 except ActorLost as lost:
@@ -99,13 +102,13 @@ class ClusterSampler(Sampler):
 
 
 class _CheckedSource:
-    """A source that checks for duplicate keys here, because two requests with the same key may go to two engines."""
+    """A source that checks slots and keys here, because two requests with the same key may go to two engines."""
 
-    def __init__(self, source: RequestSource):
-        self._source, self._keys = source, set[RequestKey]()
+    def __init__(self, source: RequestSource, slots: int):
+        self._source, self._slots, self._keys = source, slots, set[RequestKey]()
 
     def next(self, block: bool) -> Sequence[Request]:
         requests = self._source.next(block)
         for request in requests:
-            check_key(request, self._keys)
+            check_key(request, self._keys, self._slots)
         return requests

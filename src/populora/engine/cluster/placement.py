@@ -116,7 +116,14 @@ def _connect(ray: Any, config: Config, placement: Placement) -> None:
     if not address:
         # Counts of CPUs are for machines that share work. A single machine may run more processes than it has cores, slowly.
         cpus = max(float(os.cpu_count() or 1), placement.total("CPU"))
-        ray.init(address="local", num_cpus=int(cpus), include_dashboard=False, **options)  # also where RAY_ADDRESS names another
+        try:
+            ray.init(address="local", num_cpus=int(cpus), include_dashboard=False, **options)  # also where RAY_ADDRESS names another
+        except Exception as error:
+            if "timed out during startup" not in str(error):  # Ray has no class for it
+                raise
+            raise ClusterError(
+                "Ray did not start within its 30 seconds: other programs keep this machine busy. Try again later."
+            ) from error
         return
     if address != AUTO:
         _check_reachable(address)

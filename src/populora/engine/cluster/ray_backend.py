@@ -17,7 +17,7 @@ from populora.engine.cluster.cluster_learner import ClusterLearner
 from populora.engine.cluster.cluster_sampler import ClusterSampler
 from populora.engine.cluster.engine_actor import EngineActor
 from populora.engine.cluster.learner_actor import LearnerActor, LearnerInfo
-from populora.engine.cluster.load_balancing import owners_of
+from populora.engine.cluster.load_balancing import held_slots, holders_of, owners_of
 from populora.engine.cluster.placement import RayCluster, join_ray
 from populora.engine.cluster.verifier_actor import ClusterVerifier, VerifierActor, VerifierInfo
 from populora.engine.model.loading import load_tokenizer
@@ -48,21 +48,23 @@ def cluster_backend(config: Config) -> Iterator[Backend]:
         check_context(config, info.context)
         bank = ClusterBank(learners, config.population.members, stored)
         dtype = getattr(torch, config.base.dtype)
-        sampler = ClusterSampler(engines, stored, dtype, config.selfplay.overlap == "eager")
+        holders = holders_of(config.population.members, config.cluster)
+        sampler = ClusterSampler(engines, stored, holders, dtype, config.selfplay.overlap == "eager")
         learner = ClusterLearner(config, learners, bank, learners.prepared)
         yield Backend(tokenizer, sampler, learner, bank, ClusterVerifier(verifiers), isolation, info.base_sha256)
 
 
 def engine_pool(config: Config, cluster: RayCluster, stored: Mapping[int, StoredSlot]) -> ActorPool:
-    """Start the engines of a run. An engine that starts later first loads the adapters that are ``stored``."""
+    """Start the engines of a run. An engine that starts later first loads those of its adapters that are ``stored``."""
     gpus = config.engine.tensor_parallel if config.base.device != "cpu" else 0
     kind = ActorKind("engine", EngineActor, config.threads or 1, gpus, concurrency=ENGINE_CALLS)
     places = [[place] for place in cluster.placement.engines]
+    held = held_slots(holders_of(config.population.members, config.cluster), len(places))
 
     def prepare(index: int, call: CallMember) -> Any:
-        info = call("open", config)
-        if stored:
-            call("sync_weights", list(stored), *(slot.adapter for slot in stored.values()))
+        info = call("open", config, held[index])
+        if slots := [slot for slot in held[index] if slot in stored]:
+            call("sync_weights", slots, *(stored[slot].adapter for slot in slots))
         return info
 
     return ActorPool(cluster, kind, places, prepare, config.cluster.wait_seconds)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from populora.core.config import Config
 from populora.core.errors import ConfigError
+from populora.engine.cluster.load_balancing import held_slots, holders_of
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.decoding_memory import cache_bytes, graph_bytes, inprocess_rows
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
@@ -61,6 +62,12 @@ def plan_memory(config: Config, shape: ModelShape, assumed: Assumptions) -> Memo
     return MemoryPlan((*engine, *overhead, base, *learner), cache, config.engine.release_cache)
 
 
+def engine_slots(config: Config) -> int:
+    """The most adapters that an engine holds."""
+    cluster = config.cluster
+    return max(map(len, held_slots(holders_of(config.population.members, cluster), cluster.engines)))
+
+
 def adapter_bytes(config: Config, shape: ModelShape, itemsize: int) -> int:
     """Bytes of one adapter with ``itemsize`` bytes a number."""
     return itemsize * shape.adapter(config.lora.rank, config.lora.targets)
@@ -101,13 +108,13 @@ def _overhead(owner: str, gpus: int, assumed: Assumptions) -> tuple[MemoryPart, 
 
 def _engine(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     """An engine with its own copy of the base: vLLM, or an in-process sampler of a cluster, whose adapters are in a bank."""
-    members, base = config.population.members, _base_bytes(config, shape)
+    held, base = engine_slots(config), _base_bytes(config, shape)
     if config.engine.backend == "inprocess":
         draw = inprocess_rows(config, shape) * shape.vocabulary * (5 * 4 + ITEMSIZE[config.base.dtype])  # `sample_tokens`, in fp32
         logits = MemoryPart("engine", "logits of a draw", draw)  # in one process the learner's are more, at another time
-        return MemoryPart("engine", "base", base), *_bank("engine", config, shape, members), *_decoding(config, shape), logits
+        return MemoryPart("engine", "base", base), *_bank("engine", config, shape, held), *_decoding(config, shape), logits
     _check_vllm_cache(config, shape)
-    slots = (members + 1) * adapter_bytes(config, shape, ITEMSIZE[config.base.dtype])  # one slot is the bare base
+    slots = (held + 1) * adapter_bytes(config, shape, ITEMSIZE[config.base.dtype])  # one slot is the bare base
     return (
         MemoryPart("engine", "base", base / config.engine.tensor_parallel),
         MemoryPart("engine", "adapters", slots / config.engine.tensor_parallel),
@@ -146,7 +153,7 @@ def _decoding(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     cache = MemoryPart("engine", CACHE, cache_bytes(config, shape))
     if not config.base.device.startswith("cuda"):
         return (cache,)
-    ranks = config.population.members * config.lora.rank * len(shape.adapted(config.lora.targets)) // shape.layers
+    ranks = engine_slots(config) * config.lora.rank * len(shape.adapted(config.lora.targets)) // shape.layers
     layer = kept_bytes(shape, ranks, ITEMSIZE[config.base.dtype], "none", True)
     return cache, MemoryPart("engine", GRAPHS, graph_bytes(config, shape, layer))
 

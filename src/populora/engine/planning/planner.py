@@ -15,6 +15,8 @@ from populora.engine.planning.step_time import StepSeconds, StepWork, step_flops
 
 Change = tuple[str, str, Any]
 """Section, setting and its new value."""
+COPIES = 4
+"""Engines that hold each adapter, where not all can."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ def _changes(plan: Plan) -> Iterator[Change]:
     for rows in (128, 96, 64, 48, 32, 24, 16, 8, 4, 2, 1):
         if (size := -(-cached * rows * token // engine.tensor_parallel >> 20)) < engine.cache_mb:
             yield "engine", "cache_mb", size
+    if COPIES < plan.config.cluster.engines <= plan.config.population.members and not plan.config.cluster.adapter_copies:
+        yield "cluster", "adapter_copies", COPIES
 
 
 def _apply(config: Config, changes: Sequence[Change]) -> Config:

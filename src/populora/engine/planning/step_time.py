@@ -14,7 +14,7 @@ from populora.core.config import Config
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.decoding_memory import inprocess_rows
 from populora.engine.planning.hardware import Hardware
-from populora.engine.planning.memory import MemoryPlan, adapter_bytes
+from populora.engine.planning.memory import MemoryPlan, adapter_bytes, engine_slots
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
 
@@ -187,14 +187,14 @@ def step_seconds(
 def weight_bytes(config: Config, shape: ModelShape) -> float:
     """Bytes that a decoding step reads for any number of rows: linear modules, head and adapters."""
     itemsize = ITEMSIZE[config.base.dtype]
-    return itemsize * (shape.linear + shape.head) + config.population.members * adapter_bytes(config, shape, itemsize)
+    return itemsize * (shape.linear + shape.head) + engine_slots(config) * adapter_bytes(config, shape, itemsize)
 
 
 def published_bytes(config: Config, shape: ModelShape) -> int:
-    """Bytes that every engine loads after a step in which all members trained; 0 if it reads the trained tensors themselves."""
+    """Bytes that an engine loads, at most, after a step in which all members trained; 0 if it reads the trained tensors themselves."""
     if config.engine.backend == "inprocess" and not config.cluster.learners:
         return 0
-    return config.population.members * adapter_bytes(config, shape, ITEMSIZE[config.base.dtype])
+    return engine_slots(config) * adapter_bytes(config, shape, ITEMSIZE[config.base.dtype])
 
 
 def resident_rows(config: Config, shape: ModelShape, memory: MemoryPlan, texts: Texts) -> float:

@@ -87,8 +87,10 @@ def check_sampling(max_tokens: int, temperature: float) -> None:
         raise ConfigError(f"expected max_tokens >= 1 and temperature >= 0, got {max_tokens} and {temperature}")
 
 
-def check_key(request: Request, keys: set[RequestKey]) -> None:
-    """Add the request's key to ``keys``, those of the stream so far. Raises `ConfigError` if it is among them."""
+def check_key(request: Request, keys: set[RequestKey], slots: int) -> None:
+    """Add the request's key to ``keys``, those of the stream so far. Raises `ConfigError` for a key among them, or no such slot."""
+    if not -1 <= request.slot < slots:
+        raise ConfigError(f"request {request.key}: slot {request.slot} does not exist, there are {slots}")
     if (request.slot, request.key) in keys:
         raise ConfigError(f"two requests have the same key {request.key}: they would draw the same random numbers; name them apart")
     keys.add((request.slot, request.key))
@@ -96,12 +98,10 @@ def check_key(request: Request, keys: set[RequestKey]) -> None:
 
 def check_request(request: Request, tokens: int, keys: set[RequestKey], context: int, max_tokens: int, slots: int) -> None:
     """Raise `ConfigError` for a request that cannot be answered; ``keys`` as in `check_key`."""
-    check_key(request, keys)
+    check_key(request, keys, slots)
     room = context - max_tokens
     if not 0 < tokens <= room:
         raise ConfigError(
             f"request {request.key}: expected a prompt of 1 to {room} tokens (context {context} "
             f"minus {max_tokens} for the response), got {tokens}. Shorten it or lower selfplay.max_response_tokens."
         )
-    if not -1 <= request.slot < slots:
-        raise ConfigError(f"request {request.key}: slot {request.slot} does not exist, there are {slots}")
