@@ -16,6 +16,10 @@ from populora.runs.metrics_log import TIMINGS, read_log
 from populora.runs.style import describe_child
 from populora.runs.tables import read_table
 
+DESCRIPTION = """<title id="title">The live table of a run</title>
+<desc id="description">What populora train shows: how far the run is, the last step's measures by task type with their trends, each
+teacher's and student's rating, how much of whose problems was solved and was expected to be, and the newest children.</desc>"""
+
 
 def view(folder: Path) -> View:
     """What the screen showed after the last step."""
@@ -48,7 +52,8 @@ def main() -> None:
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
     console = Console(record=True, width=130, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(view(folder))
-    console.save_svg(str(out), title=f"populora train, {folder.name}")
+    drawn = console.export_svg(title=f"populora train, {folder.name}")
+    out.write_text(drawn.replace("<svg ", '<svg role="img" aria-labelledby="title description" ', 1).replace(">", f">\n{DESCRIPTION}", 1))
 
 
 if __name__ == "__main__":

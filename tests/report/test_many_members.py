@@ -151,7 +151,7 @@ def test_an_evaluation_shows_the_best_and_the_worst_of_many_members_and_says_how
     scores = tuple(Score(model.name, "aime24", index, 30, 30, {}, 0) for index, model in enumerate(models))
     shown = [model.name for model in shown_models(Evaluation("", models, scores))]
     assert shown == ["base", *(f"S{number}" for number in (*range(5), *range(15, 20))), "T0"]
-    assert describe_hidden(Evaluation("", models, scores)).endswith("The figure's CSV has 10 more.")
+    assert describe_hidden(Evaluation("", models, scores)).endswith("The CSV has 10 more.")
     assert describe_hidden(Evaluation("", models[:17], scores[:17])) == ""
 
 

@@ -29,7 +29,7 @@ def describe_hidden(evaluation: Evaluation) -> str:
     hidden = len(evaluation.models) - len(shown_models(evaluation))
     return (
         f"Of a role with more than {SHOWN_SINGLY} members there are the {ENDS} with the highest means over their complete benchmarks and "
-        f"the {ENDS} with the lowest. The figure's CSV has {hidden} more."
+        f"the {ENDS} with the lowest. The CSV has {hidden} more."
         if hidden
         else ""
     )

@@ -34,7 +34,10 @@ MOST_ROWS = 100_000  # of a figure's numbers; more would make a page that is slo
 
 def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: str = "") -> str:
     """Return the page. ``live_version`` is its version if a server rebuilds it during training."""
-    templates = jinja2.Environment(loader=jinja2.PackageLoader("populora.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("populora.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
     templates.filters |= {"code": _mark_code, "svg": svg}
     script = _template_text("page.js")
     runs = [run for arm in sorted(study.arms, key=lambda arm: arm.baseline) for run in arm.runs]  # the explorer opens on the first
