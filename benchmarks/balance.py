@@ -81,13 +81,13 @@ def make_rows(population: str, adapters: int, seed: int) -> list[TrainRow]:
     return rows
 
 
-def make_lengths(population: str, adapters: int, seed: int) -> Iterator[np.ndarray]:
+def make_lengths(population: str, adapters: int, seed: int, prompts: int = PROMPTS) -> Iterator[np.ndarray]:
     """Yield the tokens of each adapter's responses, [prompts, samples]."""
     rng = stream(seed, "balance", population, adapters)
     means = 1000.0 * POPULATIONS[population] ** rng.uniform(-0.5, 0.5, adapters)
     for mean in means.tolist():
-        levels = np.exp(rng.normal(-(BETWEEN**2) / 2, BETWEEN, (PROMPTS, 1)))
-        lengths = mean * levels * np.exp(rng.normal(-(WITHIN**2) / 2, WITHIN, (PROMPTS, SAMPLES)))
+        levels = np.exp(rng.normal(-(BETWEEN**2) / 2, BETWEEN, (prompts, 1)))
+        lengths = mean * levels * np.exp(rng.normal(-(WITHIN**2) / 2, WITHIN, (prompts, SAMPLES)))
         yield np.clip(lengths, 1, LONGEST).astype(int)
 
 

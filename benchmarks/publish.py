@@ -27,8 +27,8 @@ from transformers import AutoTokenizer
 
 from populora.adapters.peft_format import weights_bytes
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.engine.cluster.adapter_holders import holders_of
 from populora.engine.cluster.cluster_sampler import ClusterSampler
-from populora.engine.cluster.load_balancing import holders_of
 from populora.engine.cluster.placement import join_ray
 from populora.engine.cluster.ray_backend import engine_pool
 from populora.engine.model.loading import base_folder

@@ -131,6 +131,7 @@ def cluster_config(args: Slurm | Kubernetes | Ssh) -> Config:
         raise ConfigError(f"expected --hosts with the names of --nodes {args.nodes} machines, got {' '.join(args.hosts) or 'none'}")
     if isinstance(args, Kubernetes) and not args.image:
         raise ConfigError("expected --image, the name of a container image with populora, vLLM and Ray")
+    check(args.settings)
     config = fill_gpus(args.settings, args.gpus, args.nodes)
     if not config.cluster.learners:
         raise ConfigError("a run without cluster.learners is one process and needs no cluster: start it with `populora train`")

@@ -123,6 +123,8 @@ def describe_layout(plan: Plan) -> str:
     gpus = f"{cluster.engines * engine_gpus} x {plan.hardware.name}"
     where = f"this machine's processor{cores}" if plan.hardware.name == CPU else gpus
     engines = plural(cluster.engines, "engine") + ("" if engine_gpus == 1 else f" of {engine_gpus} GPUs each")
+    if cluster.adapter_copies:
+        engines += f" (each adapter on {cluster.adapter_copies})"
     learners = plural(max(cluster.learners, 1), "learner") + ("" if cluster.shards == 1 else f" of {cluster.shards} GPUs each")
     if cluster.learners:
         return f"{where}: {engines}, {learners}, {plural(cluster.verifiers, 'verifier')}"

@@ -93,10 +93,18 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
     return conditions
 
 
+def engines_without_work(c: Config) -> bool:
+    """Whether some engines hold no teacher or no student (`holders_of`: a role has slots in a row, and copies are at equal distances)."""
+    copies, engines = c.cluster.adapter_copies, c.cluster.engines
+    role = c.population.agents or min(c.population.teachers, c.population.students)
+    return 0 < copies <= engines and role < engines - (copies - 1) * (engines // copies)
+
+
 def _cluster_conditions(c: Config) -> list[tuple[bool, str]]:
     k, device = c.cluster, c.base.device
     if not k.learners:
-        return [(k == ClusterConfig(), "cluster.learners is 0, one process, but cluster has other settings: set it to 1 or more")]
+        others = [f"cluster.{name}" for name, value in vars(k).items() if value != getattr(ClusterConfig(), name)]
+        return [(not others, f"cluster.learners is 0, one process, but {' and '.join(others)} set: set cluster.learners to 1 or more")]
     sampling, learning, kind = k.engines * c.engine.tensor_parallel, k.learners * k.shards, device.split(":", maxsplit=1)[0]
     reproducible = (
         'selfplay.overlap is "reproducible", which needs a single process: with cluster.learners set it to "off" (equal seeds give '
@@ -105,16 +113,16 @@ def _cluster_conditions(c: Config) -> list[tuple[bool, str]]:
     unequal = (
         f"cluster.engines x engine.tensor_parallel is {sampling} GPUs, cluster.learners x cluster.shards is {learning}: expected the same"
     )
-    idle = k.engines - (c.population.members + k.adapter_copies - 1 if k.adapter_copies else k.engines)
+    too_few = (
+        f"cluster.adapter_copies is {k.adapter_copies}: some of {k.engines} engines would hold no teacher, or no student, and wait while "
+        "these sample; raise it, or set 0 (each engine holds all)"
+    )
     return [
         (
             k.adapter_copies <= k.engines,
             f"cluster.adapter_copies is {k.adapter_copies}: expected at most cluster.engines, {k.engines}, or 0",
         ),
-        (
-            idle <= 0,
-            f"cluster.adapter_copies is {k.adapter_copies}: {idle} of {k.engines} engines would hold no adapter; raise it, or set 0",
-        ),
+        (not engines_without_work(c), too_few),
         (c.selfplay.overlap != "reproducible", reproducible),
         (device == kind, f"base.device is '{device}': expected '{kind}', Ray chooses a cluster's GPUs"),
         (device == "cpu" or sampling == learning, unequal),

@@ -10,8 +10,8 @@ from populora.core.config import ClusterConfig
 from populora.core.errors import ConfigError
 from populora.core.types import Request
 from populora.engine.cluster.actor_pool import Call
+from populora.engine.cluster.adapter_holders import holders_of
 from populora.engine.cluster.cluster_sampler import ClusterSampler
-from populora.engine.cluster.load_balancing import holders_of
 
 ENGINES, SLOTS = 3, 5
 

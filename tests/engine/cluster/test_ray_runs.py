@@ -31,7 +31,7 @@ from populora.training.loop import resume, train
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installed")]
 
 OFF = replace(SMALL, selfplay=replace(SMALL.selfplay, overlap="off"))
-TWO = replace(OFF, cluster=ClusterConfig(learners=2, engines=2, verifiers=2, help_cost=1.0))
+TWO = replace(OFF, cluster=ClusterConfig(learners=2, engines=2, adapter_copies=1, verifiers=2, help_cost=1.0))
 KILLS = 9
 SETTINGS_OF_RUN = ("config.json", "run.json")  # they contain the number of processes
 
@@ -133,10 +133,8 @@ def test_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatc
 
 @pytest.mark.thorough
 def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_killed(tmp_path, monkeypatch, caplog):
-    """Which requests are decoded together is up to chance; the tokens that a request draws are not, as long as no last bit decides. Each
-    engine has half of the adapters."""
-    cluster, submit = replace(TWO.cluster, adapter_copies=1), ActorPool.submit
-    eager = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager"), cluster=cluster)
+    """Which requests are decoded together is up to chance; the tokens that a request draws are not, as long as no last bit decides."""
+    eager, submit = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), ActorPool.submit
     methods, at = {"sample": "Engine", "run": "Verifier", "learn": "Learner"}, {"sample": 12, "run": 9, "learn": 1}
 
     def submit_and_kill(self, call, *arguments, **named):

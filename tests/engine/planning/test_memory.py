@@ -173,10 +173,10 @@ def test_an_engine_has_room_for_the_adapters_that_it_holds(paper, planned):
 
     assert part(engine(0), "adapters") == 201 * 2 * SINGLE
     assert part(engine(2), "adapters") == (2 * 25 + 1) * 2 * SINGLE
-    assert part(engine(4, engines=16), "adapters") == (4 * 13 + 1) * 2 * SINGLE  # 200 on 16: slots 0 to 7 modulo 16 have one more
+    assert part(engine(4, engines=16), "adapters") == (2 * 13 + 2 * 12 + 1) * 2 * SINGLE  # 200 on 16: slots 0 to 7 modulo 16 are 13
     inprocess = {"backend": "inprocess", "cache_mb": 8192}
     assert part(engine(2, **inprocess), MOMENTS, "engine") == 50 * 12 * SINGLE
-    assert engine(2).seconds.publish == engine(0).seconds.publish / 4 and engine(2).seconds.tail < engine(0).seconds.tail
+    assert engine(2).seconds.publish == engine(0).seconds.publish / 4 and engine(2).seconds.tail == engine(0).seconds.tail
 
 
 def test_the_gpus_of_a_learner_share_layers_only(seven, paper, planned):

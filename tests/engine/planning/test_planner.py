@@ -83,9 +83,11 @@ def test_settings_that_fill_gpus_are_valid_and_use_them(paper):
 
 def test_hundreds_of_adapters_that_do_not_fit_on_every_engine_are_spread(paper, planned):
     cluster = ClusterConfig(learners=64, engines=64)
-    plan = planned(replace(paper(600, release_cache=True), cluster=cluster))
-    assert not plan.fits and suggest_fix(plan) == "set cluster.adapter_copies = 4"
-    assert planned(replace(plan.config, cluster=replace(cluster, adapter_copies=4))).fits
+    plan = planned(replace(paper(300), cluster=cluster))
+    assert not plan.fits and suggest_fix(plan) == "set cluster.adapter_copies = 8"  # not a cache for eight responses
+    assert planned(replace(plan.config, cluster=replace(cluster, adapter_copies=8))).fits
+    larger = planned(replace(paper(900), cluster=cluster))
+    assert suggest_fix(larger) == "set engine.release_cache = true and cluster.adapter_copies = 4"
 
 
 def test_configurations_that_use_their_gpus_stay_as_they_are(paper):

@@ -26,8 +26,8 @@ from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig
 from populora.core.errors import ConfigError
 from populora.core.types import Request
 from populora.engine.cluster.actor_pool import ActorPool
+from populora.engine.cluster.adapter_holders import holders_of
 from populora.engine.cluster.cluster_sampler import ClusterSampler
-from populora.engine.cluster.load_balancing import holders_of
 from populora.engine.cluster.placement import join_ray
 from populora.engine.cluster.ray_backend import engine_pool
 from populora.engine.model.adapted_model import AdaptedModel
@@ -46,12 +46,10 @@ needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installe
 
 
 def clustered(settings: Config, backend: str) -> Config:
-    """Two engines as Ray actors, with the context of the model that all are asked with. Those in process hold half of the adapters each."""
+    """Two engines as Ray actors, each with half of the adapters, and with the context of the model that all are asked with."""
     lengths = replace(settings.selfplay, overlap="eager", max_prompt_tokens=CONTEXT // 2, max_response_tokens=CONTEXT // 2)
     engine = EngineConfig(backend=backend, cache_mb=64)
-    return replace(
-        settings, selfplay=lengths, engine=engine, cluster=ClusterConfig(learners=1, engines=2, adapter_copies=int(backend == "inprocess"))
-    )
+    return replace(settings, selfplay=lengths, engine=engine, cluster=ClusterConfig(learners=1, engines=2, adapter_copies=1))
 
 
 @pytest.fixture(scope="module")

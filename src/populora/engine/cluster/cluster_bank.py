@@ -2,7 +2,7 @@
 
 Each learner owns some slots (`owners_of`). After a change it stores every changed slot on its machine, and the controller keeps the
 references. So a slot outlives its owner's process, and moves straight to where it is needed: to the owner's successor, to the learner that
-breeds from it, and once to each machine with engines. Slots whose only machine is gone are lost (`MembersLost`).
+breeds from it, and once to each machine with engines that hold it. Slots whose only machine is gone are lost (`MembersLost`).
 """
 
 from collections import Counter

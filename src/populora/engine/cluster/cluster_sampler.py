@@ -14,8 +14,8 @@ import torch
 from populora.core.errors import ClusterError
 from populora.core.types import Generation, Request
 from populora.engine.cluster.actor_pool import ActorLost, ActorPool, Call, PendingCall
+from populora.engine.cluster.adapter_holders import EngineLoads, Holders, held_slots
 from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
-from populora.engine.cluster.load_balancing import EngineLoads, Holders, held_slots
 from populora.engine.cluster.sampler_thread import SamplingParams
 from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, Sampler, check_key
 
@@ -24,7 +24,7 @@ POLL_SECONDS = 0.02
 
 
 class ClusterSampler(Sampler):
-    """Samples on the engines of a pool. ``stored`` refers to the adapters; engines that start later load them first.
+    """Samples on the engines of a pool. ``stored`` refers to the adapters; engines that start later load theirs first.
     ``holders`` are by `holders_of`."""
 
     def __init__(self, pool: ActorPool, stored: dict[int, StoredSlot], holders: Holders, dtype: torch.dtype, eager: bool):

@@ -1,4 +1,4 @@
-"""Spread adapters over engines, and a step's training work over learners: longest processing time first (Graham 1969), with owners.
+"""Assign a step's training work to learners: longest processing time first (Graham 1969), with owners.
 
 Each rank (learner process) owns some adapters and computes their items (`populora.engine.learning.work_splitting`), unless its load would
 exceed ``1 + TOLERANCE`` times the ideal. Work above that ceiling moves, from the most loaded rank first, to the rank with most room, on the
@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from populora.core.config import ClusterConfig
-
 TOLERANCE = 0.02
 RAISE = 1.25
 """Factor on the slack of a ceiling that cannot be kept."""
@@ -22,8 +20,6 @@ Items = dict[int, list[tuple[int, int]]]
 """Items by slot as (tokens, index), largest first."""
 Moved = dict[tuple[int, int], list[int]]
 """Indices of items by (slot, helper)."""
-Holders = Mapping[int, Sequence[int]]
-"""Engines by slot."""
 
 
 @dataclass(frozen=True)
@@ -44,47 +40,6 @@ def owners_of(slots: int, ranks: int) -> dict[int, int]:
     """Return the rank that owns each slot: slot modulo ranks. This mixes teachers, whose slots come first, and students. Owners never
     change, so optimiser moments never move."""
     return {slot: slot % ranks for slot in range(slots)}
-
-
-def holders_of(slots: int, cluster: ClusterConfig) -> Holders:
-    """Return the engines that hold each slot's adapter: ``adapter_copies`` neighbours from slot modulo engines on, or all for 0. Neighbours
-    share adapters with their own neighbours, so an uneven load spreads along the chain (chained declustering, Hsiao and DeWitt 1990). All
-    engines answer as the bare base, which is slot -1."""
-    engines, copies = cluster.engines, cluster.adapter_copies
-    everywhere = range(engines)
-    near = {slot: tuple((slot + step) % engines for step in range(copies)) if copies else everywhere for slot in range(slots)}
-    return {**near, -1: everywhere}
-
-
-def held_slots(holders: Holders, engines: int) -> list[list[int]]:
-    """Return the slots that each engine holds."""
-    held: list[list[int]] = [[] for _ in range(engines)]
-    for slot in sorted(slot for slot in holders if slot >= 0):
-        for engine in holders[slot]:
-            held[engine].append(slot)
-    return held
-
-
-class EngineLoads:
-    """The responses that each engine has to sample. A request goes to the engine of its adapter that has fewest responses of this adapter,
-    because these have similar lengths, and fewest in all if there are several."""
-
-    def __init__(self, holders: Holders, engines: int):
-        self._holders = {slot: np.asarray(of_slot) for slot, of_slot in holders.items()}
-        self._responses, self._of_slot = np.zeros(engines, int), np.zeros((len(holders), engines), int)  # the last slot is -1
-
-    def add(self, slot: int, samples: int) -> int:
-        """Choose an engine for a request, and count its responses there until they are removed."""
-        engines = self._holders[slot]
-        order = self._of_slot[slot, engines] * (1 << 32) + self._responses[engines]
-        engine = int(engines[order.argmin()])
-        self.remove(slot, engine, -samples)
-        return engine
-
-    def remove(self, slot: int, engine: int, samples: int) -> None:
-        """Forget the responses of a request."""
-        self._responses[engine] -= samples
-        self._of_slot[slot, engine] -= samples
 
 
 def assign(

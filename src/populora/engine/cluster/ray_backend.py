@@ -12,12 +12,13 @@ from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains, sandbox_limits
 from populora.engine.backend import Backend
 from populora.engine.cluster.actor_pool import ActorKind, ActorPool, Call, CallMember
+from populora.engine.cluster.adapter_holders import held_slots, holders_of
 from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
 from populora.engine.cluster.cluster_learner import ClusterLearner
 from populora.engine.cluster.cluster_sampler import ClusterSampler
 from populora.engine.cluster.engine_actor import EngineActor
 from populora.engine.cluster.learner_actor import LearnerActor, LearnerInfo
-from populora.engine.cluster.load_balancing import held_slots, holders_of, owners_of
+from populora.engine.cluster.load_balancing import owners_of
 from populora.engine.cluster.placement import RayCluster, join_ray
 from populora.engine.cluster.verifier_actor import ClusterVerifier, VerifierActor, VerifierInfo
 from populora.engine.model.loading import load_tokenizer

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from populora.core.config import Config
 from populora.core.errors import ConfigError
-from populora.engine.cluster.load_balancing import held_slots, holders_of
+from populora.engine.cluster.adapter_holders import held_slots, holders_of
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.decoding_memory import cache_bytes, graph_bytes, inprocess_rows
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape

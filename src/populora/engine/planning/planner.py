@@ -5,18 +5,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from populora.core.config import Config
+from populora.core.config_check import engines_without_work
 from populora.core.errors import ConfigError
 from populora.engine.planning.assumptions import Assumptions, check_assumptions
 from populora.engine.planning.decoding_memory import page_tokens
 from populora.engine.planning.hardware import CPU, GPUS, Hardware
-from populora.engine.planning.memory import MemoryPlan, plan_memory
+from populora.engine.planning.memory import MemoryPlan, adapter_bytes, engine_slots, plan_memory
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 from populora.engine.planning.step_time import StepSeconds, StepWork, step_flops, step_seconds, step_work
 
 Change = tuple[str, str, Any]
 """Section, setting and its new value."""
-COPIES = 4
-"""Engines that hold each adapter, where not all can."""
+COPIES = (8, 4, 2)
+"""Engines that may hold each adapter, where not all can."""
+MANY_ADAPTERS = 0.05
+"""Share of an engine's GPU from which on its adapters are spread."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,13 @@ def _changes(plan: Plan) -> Iterator[Change]:
     play, learner, engine = plan.config.selfplay, plan.config.learner, plan.config.engine
     if engine.backend == "vllm":
         yield "engine", "release_cache", True
+    if engine_slots(plan.config) * adapter_bytes(plan.config, plan.shape, 2) > MANY_ADAPTERS * plan.hardware.bytes:
+        for copies in COPIES:
+            cluster = replace(plan.config.cluster, adapter_copies=copies)
+            if copies < (plan.config.cluster.adapter_copies or cluster.engines) and not engines_without_work(
+                replace(plan.config, cluster=cluster)
+            ):
+                yield "cluster", "adapter_copies", copies
     modes = ("none", "mlp", "layer")
     for mode in modes[modes.index(learner.activation_checkpointing) + 1 :]:
         yield "learner", "activation_checkpointing", mode
@@ -132,8 +142,6 @@ def _changes(plan: Plan) -> Iterator[Change]:
     for rows in (128, 96, 64, 48, 32, 24, 16, 8, 4, 2, 1):
         if (size := -(-cached * rows * token // engine.tensor_parallel >> 20)) < engine.cache_mb:
             yield "engine", "cache_mb", size
-    if COPIES < plan.config.cluster.engines <= plan.config.population.members and not plan.config.cluster.adapter_copies:
-        yield "cluster", "adapter_copies", COPIES
 
 
 def _apply(config: Config, changes: Sequence[Change]) -> Config:

@@ -178,16 +178,18 @@ def step_seconds(
         decode=sum(decode_seconds(config, shape, hardware, assumed, texts, count) for texts, count in zip(phases, rows, strict=True)),
         train=flops["train"] / (learners * config.cluster.shards * peak * assumed.train_mfu),
         publish=published_bytes(config, shape) / (assumed.publish_gb_per_second * 1e9),
-        tail=(2 if serial else 1) * assumed.longest_response * weight_bytes(config, shape) / read_rate,
+        tail=(2 if serial else 1) * assumed.longest_response * weight_bytes(config, shape, 1) / read_rate,
         verdicts=work.sampled.rows / judged_per_second,
         rows=max(rows),
     )
 
 
-def weight_bytes(config: Config, shape: ModelShape) -> float:
-    """Bytes that a decoding step reads for any number of rows: linear modules, head and adapters."""
-    itemsize = ITEMSIZE[config.base.dtype]
-    return itemsize * (shape.linear + shape.head) + engine_slots(config) * adapter_bytes(config, shape, itemsize)
+def weight_bytes(config: Config, shape: ModelShape, rows: float) -> float:
+    """Bytes that a decoding step of ``rows`` reads: linear modules, head and adapters. vLLM reads those of the rows, at most one a row; in
+    process all are read, on a GPU."""
+    itemsize, held = ITEMSIZE[config.base.dtype], engine_slots(config)
+    adapters = held if config.engine.backend == "inprocess" else min(held, rows)
+    return itemsize * (shape.linear + shape.head) + adapters * adapter_bytes(config, shape, itemsize)
 
 
 def published_bytes(config: Config, shape: ModelShape) -> int:
@@ -212,6 +214,8 @@ def decode_seconds(config: Config, shape: ModelShape, hardware: Hardware, assume
     written = texts.written / engines
     length = texts.prompt_tokens + texts.response_tokens / 2
     kv = written * length * shape.kv_bytes(ITEMSIZE[config.base.dtype])
-    read = (written / rows * weight_bytes(config, shape) + kv) / (engine_gpus * hardware.gigabytes_per_second * 1e9 * assumed.bandwidth)
+    read = (written / rows * weight_bytes(config, shape, rows) + kv) / (
+        engine_gpus * hardware.gigabytes_per_second * 1e9 * assumed.bandwidth
+    )
     flops = decode_flops(shape, shape.adapter(config.lora.rank, config.lora.targets), texts) / engines
     return max(read, flops / (engine_gpus * hardware.teraflops * 1e12 * assumed.sample_mfu))

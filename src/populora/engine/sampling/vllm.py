@@ -1,4 +1,4 @@
-"""Sample by vLLM: one engine holds all adapters of a population and answers each request under its own.
+"""Sample by vLLM: one engine holds many adapters and answers each request under its own.
 
 This backend is optional (``pip install 'populora[vllm]'``). Each change of an adapter reaches vLLM as a PEFT folder in shared memory,
 under a name and a number that were never used before. So what vLLM caches by name cannot be stale, and no request is answered by an old
@@ -135,7 +135,7 @@ class VllmSampler(Sampler):
         old = self._versions.pop(slot, None)
         if old is not None:
             self._engine.remove_lora(old.lora_int_id)
-        # The folder is removed once loaded: vLLM has room for all adapters and reads none again, and a killed process leaves no files.
+        # The folder is removed once loaded: vLLM has room for all that it holds and reads none again, and a killed process leaves no files.
         files = peft_files(adapter.to(getattr(torch, self._base.dtype)), self._base.path, self._targets)
         with tempfile.TemporaryDirectory(prefix="populora.", dir=_place_for(sum(map(len, files.values())))) as folder:
             for name, content in files.items():
