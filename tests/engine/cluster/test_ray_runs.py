@@ -39,7 +39,7 @@ SETTINGS_OF_RUN = ("config.json", "run.json")  # they contain the number of proc
 @pytest.fixture(autouse=True)
 def watchdog():
     """Turn a hang into a failure that prints all stacks."""
-    faulthandler.dump_traceback_later(500, exit=True)
+    faulthandler.dump_traceback_later(1500, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
 
