@@ -46,7 +46,8 @@ class Delayed:
 
 
 class Noted:
-    """The run's sampler; ``starts`` are the keys that the feed handed out at each call, ``idle`` says that it has no work and waits."""
+    """The run's sampler; ``starts`` are the keys that the feed handed out at each call, ``idle`` says that it waits for work, or is
+    done."""
 
     def __init__(self, sampler):
         self.sampler, self.starts, self.idle = sampler, [], False
@@ -57,7 +58,7 @@ class Noted:
             def next(_, block):
                 self.idle = block
                 requests = source.next(block)
-                self.idle = False
+                self.idle = block and not requests  # then the stream is over
                 self.starts.append(tuple(request.key for request in requests))
                 return requests
 
