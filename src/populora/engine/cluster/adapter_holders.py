@@ -19,11 +19,11 @@ BEFORE_ALL = 1 << 32
 def holders_of(slots: int, cluster: ClusterConfig) -> Holders:
     """Return the engines that hold each slot's adapter: ``adapter_copies`` at equal distances from slot modulo engines on, or all for 0.
     Teachers have the first slots, and neighbours would leave some engines without one. All engines answer as the bare base, slot -1."""
-    engines = cluster.engines
-    if not cluster.adapter_copies:
+    engines, copies = cluster.engines, cluster.adapter_copies
+    if not copies:
         return dict.fromkeys(range(-1, slots), range(engines))
-    steps = range(0, engines // cluster.adapter_copies * cluster.adapter_copies, engines // cluster.adapter_copies)
-    return {slot: [(slot + step) % engines for step in steps] for slot in range(slots)} | {-1: range(engines)}
+    distance = engines // copies
+    return {slot: [(slot + distance * copy) % engines for copy in range(copies)] for slot in range(slots)} | {-1: range(engines)}
 
 
 def held_slots(holders: Holders, engines: int) -> list[list[int]]:

@@ -10,9 +10,9 @@ from populora.core.errors import ConfigError
 from populora.engine.planning.assumptions import Assumptions, check_assumptions
 from populora.engine.planning.decoding_memory import page_tokens
 from populora.engine.planning.hardware import CPU, GPUS, Hardware
-from populora.engine.planning.memory import MemoryPlan, adapter_bytes, engine_slots, plan_memory
+from populora.engine.planning.memory import MemoryPlan, plan_memory
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
-from populora.engine.planning.step_time import StepSeconds, StepWork, step_flops, step_seconds, step_work
+from populora.engine.planning.step_time import StepSeconds, StepWork, published_bytes, step_flops, step_seconds, step_work
 
 Change = tuple[str, str, Any]
 """Section, setting and its new value."""
@@ -120,16 +120,14 @@ def check_fits(plan: Plan) -> None:
 
 def _changes(plan: Plan) -> Iterator[Change]:
     """Changes that save memory, in order of the time that they may cost."""
-    play, learner, engine = plan.config.selfplay, plan.config.learner, plan.config.engine
+    play, learner, engine, cluster = plan.config.selfplay, plan.config.learner, plan.config.engine, plan.config.cluster
     if engine.backend == "vllm":
         yield "engine", "release_cache", True
-    if engine_slots(plan.config) * adapter_bytes(plan.config, plan.shape, 2) > MANY_ADAPTERS * plan.hardware.bytes:
+    if published_bytes(plan.config, plan.shape) > MANY_ADAPTERS * plan.hardware.bytes:
         for copies in COPIES:
-            cluster = replace(plan.config.cluster, adapter_copies=copies)
-            if copies < (plan.config.cluster.adapter_copies or cluster.engines) and not engines_without_work(
-                replace(plan.config, cluster=cluster)
-            ):
-                yield "cluster", "adapter_copies", copies
+            fewer = ("cluster", "adapter_copies", copies)
+            if copies < (cluster.adapter_copies or cluster.engines) and not engines_without_work(_apply(plan.config, [fewer])):
+                yield fewer
     modes = ("none", "mlp", "layer")
     for mode in modes[modes.index(learner.activation_checkpointing) + 1 :]:
         yield "learner", "activation_checkpointing", mode
