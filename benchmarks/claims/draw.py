@@ -2,14 +2,14 @@
 
     python -m benchmarks.claims.draw       writes results.png from the files in measured/
 
-Lines are means over runs, bands one standard error of them. A run's accuracy is the test suite's, over levels and solvers. CPU time counts
-all processes of a run, on the kind of processor that measured most runs; a step has the share that it has of the sampled tokens. The dotted
-line is the untrained base.
+Lines are means over runs, bands one standard error of them. A run's accuracy is the test suite's, over levels and solvers. CPU time is
+sampled tokens by the arm's median cost of a token, of all processes of a run, on the kind of processor that measured most runs: one run's
+time may be that of a machine shared with others. The dotted line is the untrained base.
 """
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -25,12 +25,7 @@ DRAWN = ("agent", "agent_x4", "1t1s", "4t4s", "8t8s")
 """Arms of the picture; the table has them all."""
 COLOURS = dict(zip(DRAWN, (INK, *PALETTE), strict=False))
 MARKERS = dict(zip(DRAWN, "os^Dv", strict=True))
-AXES: dict[str, Callable[[MeasuredRun], Values]] = {
-    "steps": lambda run: np.arange(1.0, run.steps + 1),
-    "millions of sampled tokens": lambda run: np.cumsum(run.sampled) / 1e6,
-    "CPU minutes": lambda run: run.facts["cpu_seconds"] / 60 * np.cumsum(run.sampled) / np.sum(run.sampled),
-}
-"""What a run has spent after each of its steps."""
+AXES = ("steps", "millions of sampled tokens", "CPU minutes")
 
 
 def main() -> None:
@@ -44,17 +39,13 @@ def draw(arms: Mapping[str, Sequence[MeasuredRun]], suites: Mapping[str, Suite],
     """Draw all arms. ``base`` is the untrained base's accuracy by level."""
     figure, axes = plt.subplots(1, len(AXES) + 1, figsize=(14, 3.6), constrained_layout=True)
     groups = suites["test"].groups
-    levels, timed = axes[-1], Counter(run.facts.get("processor") for runs in arms.values() for run in runs).most_common(1)[0][0]
+    levels, processor = axes[-1], Counter(run.facts.get("processor") for runs in arms.values() for run in runs).most_common(1)[0][0]
     for arm, runs in arms.items():
         steps, rows = progress(runs, suites)
         curves = np.array([[grouped(row, groups) for row in of_run] for of_run in rows])
-        for axis, (name, spent) in zip(axes, AXES.items(), strict=False):
-            kept = [
-                not name.startswith("CPU") or (run.facts.get("processor") == timed and run.facts["cpu_seconds"] is not None) for run in runs
-            ]
-            if any(kept):
-                used = np.mean([spent(run)[steps - 1] for run, keep in zip(runs, kept, strict=True) if keep], 0)
-                _line(axis, arm, used, curves[kept])
+        sampled = np.mean([np.cumsum(run.sampled)[steps - 1] for run in runs], 0)
+        for axis, spent in zip(axes, (steps, sampled / 1e6, sampled * cost(runs, processor) / 60), strict=False):
+            _line(axis, arm, spent, curves)
         final = np.array([[np.nanmean(of_run[-1][places]) for places in groups] for of_run in rows])
         _line(levels, arm, np.arange(1, len(groups) + 1), final)
     for axis, title in zip(axes, AXES, strict=False):
@@ -72,6 +63,12 @@ def progress(runs: Sequence[MeasuredRun], suites: Mapping[str, Suite]) -> tuple[
     """Return the snapshots' steps, and for each run and snapshot the test suite's row of the mean over solvers."""
     steps = sorted({row["step"] for row in runs[0].answers if row["suite"] == "test"})
     return np.array(steps), [[accuracies([run], suites, step)["test"] for step in steps] for run in runs]
+
+
+def cost(runs: Iterable[MeasuredRun], processor: str) -> float:
+    """Median CPU seconds a sampled token over the runs whose time on this kind of processor is known; NaN, which draws nothing, without."""
+    timed = [run for run in runs if run.facts.get("processor") == processor and run.facts["cpu_seconds"] is not None]
+    return float(np.median([run.facts["cpu_seconds"] / run.sampled.sum() for run in timed])) if timed else float("nan")
 
 
 def _line(axis: plt.Axes, arm: str, x: Values, values: Values) -> None:

@@ -375,10 +375,12 @@ def test_the_picture_has_what_runs_spent_until_each_snapshot(tmp_path):
     run = MeasuredRun("4t4s-0", {**run.facts, "cpu_seconds": 960, "processor": "a"}, curves, [*early, *later])
     steps, rows = draw.progress([run], suite)
     assert steps.tolist() == [1, 4] and rows[0][0].tolist() == [0.5, 0, 1, 0.5] and rows[0][1].tolist() == [1, 1, 1, 1]
-    assert {name: spent(run).tolist() for name, spent in draw.AXES.items()} == {
-        "steps": [1, 2, 3, 4], "millions of sampled tokens": [3, 6, 9, 12], "CPU minutes": [4, 8, 12, 16],
-    }  # fmt: skip
-    unknown = MeasuredRun("agent-1", {**run.facts, "cpu_seconds": None}, curves, run.answers)
+    unknown, slow, other = (
+        MeasuredRun("agent-1", {**run.facts, "cpu_seconds": seconds, "processor": processor}, curves, run.answers)
+        for seconds, processor in [(None, "a"), (9e9, "a"), (1, "b")]
+    )
+    assert draw.cost([run, run, slow, unknown, other], "a") == pytest.approx(960 / 12e6)  # a median: one run's slow machine does not count
+    assert np.isnan(draw.cost([unknown, other], "a"))
     draw.draw({"4t4s": [run], "agent": [run, unknown]}, suite, [0.1, 0.2], tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 
