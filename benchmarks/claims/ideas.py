@@ -19,7 +19,6 @@ COLUMNS = {
     "difficulty": "1 - solve rate of valid problems in the last steps",
     "lines": "lines of code of programs proposed in the last steps",
     "sampled": "millions of sampled tokens",
-    "CPU minutes": "of all processes of a run",
 }
 """Column titles and their definitions."""
 IDEAS = PROTOCOL["ideas"]
@@ -49,7 +48,6 @@ def values_of(run: MeasuredRun, proposed: Sequence[int]) -> dict[str, float]:
         "difficulty": float(np.nanmean(run.curves["teacher/difficulty"][-LAST:])),
         "lines": float(np.nanmean(run.curves["teacher/loc"][-LAST:])),
         "sampled": float(np.sum(run.sampled)) / 1e6,
-        "CPU minutes": run.facts["cpu_seconds"] / 60 if run.facts["cpu_seconds"] is not None else float("nan"),
     }
 
 
