@@ -35,7 +35,8 @@ def main() -> None:
     made = {arm: len(of_arm) for arm, of_arm in {**runs, **soups}.items()}
     counts = {arm: [made.get(arm, 0), number] for arm, number in planned.items() if arm not in PROTOCOL["derived"]}
     claims = judge(arms, planned)
-    write_results(args.out / "results.json", {"runs": counts, "claims": claims, "means": means_of(arms, planned)})
+    results = {"runs": counts, "left_out": left_out(runs), "claims": claims, "means": means_of(arms, planned)}
+    write_results(args.out / "results.json", results)
     (args.out / "table.md").write_text(table(claims), encoding="utf-8")
 
 
@@ -82,6 +83,14 @@ def solved(rows: Sequence[Mapping[str, Values]], suites: Mapping[str, Suite]) ->
     for level, places in enumerate(suites["test"].groups, start=1):
         arm[f"test/{level}"] = shares(np.array([of_group["test"] for of_group in rows]), [places])
     return arm
+
+
+def left_out(runs: Mapping[str, Sequence[MeasuredRun]]) -> dict[str, dict[str, list[int]]]:
+    """Count the problems of each suite that a run's teachers proposed, for each run of an arm."""
+    suites = {suite for of_arm in runs.values() for run in of_arm for suite in run.facts["contaminated"]}
+    return {
+        suite: {arm: [len(run.facts["contaminated"][suite]) for run in of_arm] for arm, of_arm in runs.items()} for suite in sorted(suites)
+    }
 
 
 def means_of(arms: Mapping[str, Arm], planned: Mapping[str, int]) -> dict[str, dict[str, dict[str, float]]]:

@@ -234,6 +234,12 @@ def test_a_soup_leaves_out_what_any_of_its_runs_proposed_and_its_gain_is_over_th
     np.testing.assert_equal(arm["gain"].rows, [[1, np.nan, 0, np.nan]])
 
 
+def test_what_each_run_left_out_is_reported():
+    runs = {"agent": [run_with([[0] * 4]), run_with([[0] * 4], contaminated=[1, 3])], "4t4s": [run_with([[0] * 4], contaminated=[0])]}
+    empty = {"agent": [0, 0], "4t4s": [0]}
+    assert analyse.left_out(runs) == {"test": {"agent": [0, 2], "4t4s": [1]}, "transfer": empty, "validation": empty}
+
+
 def test_a_claim_about_soups_needs_all_of_them():
     planned = analyse.planned_observations()
     claim = next(claim for claim in PROTOCOL["claims"] if claim["id"] == "C17")
