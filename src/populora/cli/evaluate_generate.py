@@ -20,7 +20,7 @@ from populora.evals.benchmarks import Benchmark, suite
 from populora.evals.data import MissingDataError, digest_of, find_data, load_pinned
 from populora.evals.folder import check_folder, read_description, update_evaluation
 from populora.evals.grading import missing_libraries
-from populora.runs.directory import locked
+from populora.runs.directory import EVALUATIONS, locked
 
 if TYPE_CHECKING:  # they load torch
     from populora.evals.models import EvalModels
@@ -175,8 +175,8 @@ def _make_plan(args: Generate, models: EvalModels | None, tasks: Sequence[EvalTa
 def _default_folder(what: Sequence[str], models: EvalModels | None, plan: Any) -> Path:
     """Name the folder after the step of a run, or after the models."""
     if models and models.run and models.step is not None and len(what) == 1:
-        return step_folder(models.run / "evaluations", models.step)
-    return Path("evaluations") / ("+".join(Path(name).resolve().name for name in what) if models else plan.endpoint.file_name)
+        return step_folder(models.run / EVALUATIONS, models.step)
+    return Path(EVALUATIONS) / ("+".join(Path(name).resolve().name for name in what) if models else plan.endpoint.file_name)
 
 
 def _record(out: Path, plan: Any, models: EvalModels | None, data: Mapping[str, str], skipped: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from populora.core.errors import ConfigError
 from populora.core.files import disk_errors, write_file
 from populora.report.arms import arms_of
 from populora.report.figure import Figure, Study
-from populora.runs.directory import CONFIG
+from populora.runs.directory import CONFIG, EVALUATIONS
 from populora.runs.metrics_log import latest_run
 
 
@@ -76,5 +76,5 @@ def read_study(
     for file, command in files:
         if not file.is_file():
             raise ConfigError(f"'{file.parent}' has no {file.name}: expected a folder that `{command}` wrote")
-    newest = (max((run / "evaluations").glob("step_*/evaluation.json"), default=None) for run in (*baseline, *runs))
+    newest = (max((run / EVALUATIONS).glob("step_*/evaluation.json"), default=None) for run in (*baseline, *runs))
     return Study(arms_of(runs, baseline), tuple(evaluation) or tuple(file.parent for file in newest if file), retention, published, smooth)

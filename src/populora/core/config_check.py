@@ -104,7 +104,8 @@ def _cluster_conditions(c: Config) -> list[tuple[bool, str]]:
     k, device = c.cluster, c.base.device
     if not k.learners:
         others = [f"cluster.{name}" for name, value in vars(k).items() if value != getattr(ClusterConfig(), name)]
-        return [(not others, f"cluster.learners is 0, one process, but {' and '.join(others)} set: set cluster.learners to 1 or more")]
+        names = f"{' and '.join(others)} {'are' if len(others) > 1 else 'is'} set"
+        return [(not others, f"cluster.learners is 0, one process, but {names}: set cluster.learners to 1 or more")]
     sampling, learning, kind = k.engines * c.engine.tensor_parallel, k.learners * k.shards, device.split(":", maxsplit=1)[0]
     reproducible = (
         'selfplay.overlap is "reproducible", which needs a single process: with cluster.learners set it to "off" (equal seeds give '

@@ -21,6 +21,8 @@ from populora.core.invocation import command
 RUNS = Path("runs")
 """Where new runs go, in the working folder."""
 CONFIG, FACTS, LOCK = "config.json", "run.json", "lock"
+EVALUATIONS = "evaluations"
+"""Evaluations of the run's members, a folder for each step."""
 PAIRS = "pairs"
 """Solve rates of every student at every teacher's problems, a table for each checkpoint that `populora evaluate pairs` was called at."""
 FORMAT = 5

@@ -63,7 +63,7 @@ def test_an_address_without_ray_is_refused_at_once(tmp_path, no_model, address, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cluster": ClusterConfig(engines=2)}, r"cluster.learners is 0, one process, but cluster.engines set"),
+        ({"cluster": ClusterConfig(engines=2)}, r"cluster.learners is 0, one process, but cluster.engines is set"),
         ({"selfplay": SelfplayConfig(overlap="reproducible")}, r'selfplay.overlap is "reproducible", which needs a single process'),
         ({"base": BaseConfig(device="cuda:1")}, r"base.device is 'cuda:1': expected 'cuda'"),
         ({"base": BaseConfig(device="cuda"), "cluster": ClusterConfig(learners=2, engines=3)}, r"is 3 GPUs, .* is 2: expected the same"),

@@ -14,9 +14,9 @@ from populora.evals.shown_models import describe_hidden, shown_models
 from populora.report.arms import INK, PALETTE
 from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, categorical_colours, panels, tag_artist
 from populora.report.figure import Figure, MissingFigure, Study
+from populora.runs.directory import EVALUATIONS
 from populora.runs.style import plural, printable
 
-FOLDER = "evaluations"
 ROLES = ("downstream", "Downstream pass@1", "Figure 2 and Table 3 (downstream pass@1)")
 ADAPTERS = ("downstream_adapters", "Downstream pass@1 of each adapter", "Figures: all adapters of a population")
 SOURCE = "evaluation folders: verdicts/BENCHMARK/MODEL.jsonl"
@@ -29,7 +29,7 @@ _GREEDY = (
 def downstream_figures(study: Study) -> list[Figure | MissingFigure]:
     """Draw bars of roles with their best adapter, and bars of all adapters. Raises `PopuloraError` for a damaged evaluation."""
     if not study.evaluations:
-        reason = f"give a folder of `populora evaluate` with --evaluation DIR, or put it into the run's {FOLDER}/"
+        reason = f"give a folder of `populora evaluate` with --evaluation DIR, or put it into the run's {EVALUATIONS}/"
         return [MissingFigure(*ROLES, reason), MissingFigure(*ADAPTERS, reason)]
     runs = {run.folder.resolve(): f", run {run.name}, seed {run.config.seed}" for arm in study.arms for run in arm.runs}
     names = _names(study.evaluations)
@@ -49,7 +49,7 @@ def downstream_figures(study: Study) -> list[Figure | MissingFigure]:
 def _names(folders: Sequence[Path]) -> dict[Path, str]:
     """Name each folder once: ``4t4s/step_00200`` for ``runs/4t4s/evaluations/step_00200``, and by the whole path if names are equal."""
     unique = dict.fromkeys(folder.resolve() for folder in folders)
-    names = {folder: f"{folder.parents[1].name}/{folder.name}" if folder.parent.name == FOLDER else folder.name for folder in unique}
+    names = {folder: f"{folder.parents[1].name}/{folder.name}" if folder.parent.name == EVALUATIONS else folder.name for folder in unique}
     return {folder: printable(name if list(names.values()).count(name) == 1 else str(folder)) for folder, name in names.items()}
 
 
