@@ -1,6 +1,6 @@
 """Compute every measure and verdict of the claims campaign from `measured/`, by `protocol.toml`.
 
-    python -m benchmarks.claims.analyse       writes results.json and table.md
+    python -m benchmarks.claims.analyse       writes results.json; `page.py` makes the page of it
 
 A claim whose arms lack planned runs is incomplete and has no verdict.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.claims.dynamics import scalars
 from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, read_runs, read_soups, read_suites, vote_gain
 from benchmarks.claims.protocol import PROTOCOL, planned_soups
-from benchmarks.claims.verdicts import Arm, Observations, judge, shares, summary, table
+from benchmarks.claims.verdicts import Arm, Observations, judge, rounded, shares, summary
 from benchmarks.measuring import options, write_results
 
 from populora.core.types import TaskType
@@ -33,11 +33,12 @@ def main() -> None:
     arms |= {arm: observe_soups(of_arm, suites) for arm, of_arm in soups.items()}
     planned = planned_observations()
     made = {arm: len(of_arm) for arm, of_arm in {**runs, **soups}.items()}
-    counts = {arm: [made.get(arm, 0), number] for arm, number in planned.items() if arm not in PROTOCOL["derived"]}
+    made |= {name: len(runs[derived["of"]]) // derived["size"] for name, derived in PROTOCOL["derived"].items()}
+    counts = {arm: [made.get(arm, 0), number] for arm, number in planned.items()}
     claims = judge(arms, planned)
-    results = {"runs": counts, "left_out": left_out(runs), "claims": claims, "means": means_of(arms, planned)}
+    sampled = {arm: rounded(np.mean([run.sampled.sum() for run in of_arm]) / 1e6) for arm, of_arm in runs.items()}
+    results = {"runs": counts, "sampled_millions": sampled, "left_out": left_out(runs), "claims": claims, "means": means_of(arms, planned)}
     write_results(args.out / "results.json", results)
-    (args.out / "table.md").write_text(table(claims), encoding="utf-8")
 
 
 def planned_observations() -> dict[str, int]:

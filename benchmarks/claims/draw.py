@@ -2,9 +2,10 @@
 
     python -m benchmarks.claims.draw       writes results.png from the files in measured/
 
-Lines are means over runs, bands one standard error of them. A run's accuracy is the test suite's, over levels and solvers. CPU time is
-sampled tokens by the arm's median cost of a token, of all processes of a run, on the kind of processor that measured most runs: one run's
-time may be that of a machine shared with others. The dotted line is the untrained base.
+Arms without all their runs are left out: nobody looks before the last one. Lines are means over runs, bands one standard error of them. A
+run's accuracy is the test suite's, over levels and solvers. CPU time is sampled tokens by the arm's median cost of a token, of all
+processes of a run, on the kind of processor that measured most runs: one run's time may be that of a machine shared with others. The
+dotted line is the untrained base.
 """
 
 import json
@@ -30,7 +31,11 @@ AXES = ("steps", "millions of sampled tokens", "CPU minutes")
 
 def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
-    arms = {arm: runs for arm, runs in read_runs(args.out / "measured").items() if arm in DRAWN}
+    runs = read_runs(args.out / "measured")
+    arms = {arm: runs[arm] for arm in DRAWN if len(runs.get(arm, ())) == PROTOCOL["arms"][arm]["seeds"]}
+    if len(arms) < 2:
+        print("no picture: fewer than two of its arms have all their runs")
+        return
     base = json.loads((FOLDER / "levels.json").read_text())["base"]["test"]
     draw(arms, read_suites(), [base[level]["greedy"] for level in LEVELS], args.out / "results.png")
 

@@ -1,6 +1,6 @@
 """Tabulate the ideas of `protocol.toml` from `measured/ideas/`, and name those that its rule takes once all runs are there.
 
-    python -m benchmarks.claims.ideas       writes ideas.json and ideas.md; `run.py ideas` trains the runs
+    python -m benchmarks.claims.ideas       writes ideas.json; `run.py ideas` trains the runs
 
 Before all runs are there, ``taken`` is null; before those of the taken ideas together are, so is ``chosen``: what is to be confirmed.
 """
@@ -37,7 +37,6 @@ def main() -> None:
     results = {"columns": COLUMNS, "runs": counts, "left_out": len(proposed), "means": means}
     results |= {"taken": names, "chosen": chosen(names, means, counts)}
     write_results(args.out / "ideas.json", results)
-    (args.out / "ideas.md").write_text(table(means, counts), encoding="utf-8")
 
 
 def values_of(run: MeasuredRun, proposed: Sequence[int]) -> dict[str, float]:
@@ -71,14 +70,6 @@ def chosen(names: list[str] | None, means: Means, counts: Mapping[str, int]) -> 
     if counts.get("together", 0) < len(IDEAS["seeds"]):
         return None
     return names if means["together"]["accuracy"] > means[names[0]]["accuracy"] else names[:1]
-
-
-def table(means: Means, counts: Mapping[str, int]) -> str:
-    """Return Markdown: a row an arm, the arms that ideas are compared with first."""
-    names: Sequence[str] = [name for name in [*IDEAS["references"], *IDEAS["arms"], "together"] if name in means]
-    lines = [f"| arm | runs | {' | '.join(COLUMNS)} |", "|---" * (2 + len(COLUMNS)) + "|"]
-    lines += [f"| {name} | {counts[name]} | {' | '.join(f'{means[name][column]:.3g}' for column in COLUMNS)} |" for name in names]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -116,17 +116,3 @@ def summary(observed: Observations) -> dict[str, float]:
 
 def rounded(value: float) -> float:
     return round(float(value), 5)
-
-
-def table(claims: Sequence[Mapping[str, Any]]) -> str:
-    """Return Markdown: a row for each comparison, the verdict at the first of a claim."""
-    lines = ["| | claim | verdict | comparison | effect [95 %] | p, corrected |", "|---" * 6 + "|"]
-    for claim in claims:
-        for index, each in enumerate(claim["comparisons"]):
-            first = (claim["id"], claim["text"], f"**{claim['verdict']}**") if index == 0 else ("", "", "")
-            against = f"− {each['against']}" if isinstance(each["against"], str) else f"against {each['against']:g}"
-            effect = "{:+.3f} [{:+.3f}, {:+.3f}]".format(each["effect"], *each["interval_95"]) if "effect" in each else "–"
-            corrected = f"{claim['p_corrected']:.2g}" if index == 0 and "p_corrected" in claim else ""
-            cells = (*first, f"{each['measure']}: {each['arm']} {against} ({each['sign']})", effect, corrected)
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"

@@ -1,7 +1,6 @@
 """The claims campaign: its protocol is complete, its measures are right on cases with known answers, and verdicts follow its rule."""
 
 import ast
-import importlib
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from benchmarks.claims import analyse, confirm, dynamics, ideas, measure, measures, protocol, soups, suites, verdicts
+from benchmarks.claims import analyse, confirm, draw, dynamics, ideas, measure, measures, page, protocol, soups, suites, verdicts
 from benchmarks.claims import run as campaign
 from benchmarks.claims.dynamics import oscillation, parents_kept, recovered, specialisation
 from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, vote, vote_gain
@@ -120,7 +119,8 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not
     assert ideas.chosen(names, means, counts) is None, "before the runs of all together"
     for accuracy, expected in ((0.61, names), (0.59, ["soup"])):
         assert ideas.chosen(names, {**means, "together": {"accuracy": accuracy}}, {**counts, "together": 3}) == expected
-    assert ideas.table(means, counts).splitlines()[2].startswith("| 4t4s | 3 | 0.5 |")
+    rows = page.ideas_table(means, counts).splitlines()
+    assert rows[2].startswith("| `4t4s` |  | 3 of 3 | 0.5 |") and "| `learner.warmup_steps = 10` | 3 of 3 |" in rows[6]
 
 
 def test_an_idea_has_its_numbers_on_record():
@@ -232,6 +232,30 @@ def test_a_soup_leaves_out_what_any_of_its_runs_proposed_and_its_gain_is_over_th
     arm = analyse.observe_soups([(soup, sources)], suite)
     np.testing.assert_equal(arm["test"].rows, [[1, np.nan, 1, np.nan]])
     np.testing.assert_equal(arm["gain"].rows, [[1, np.nan, 0, np.nan]])
+
+
+def test_the_page_has_the_tables_of_the_committed_results():
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.filled(text, page.parts_of(page.HERE)) == text, "call python -m benchmarks.claims.page"
+    with pytest.raises(SystemExit, match="has 0 places for claims"):
+        page.filled("<!-- begin claims -->", {"claims": ""})
+
+
+def test_the_page_says_what_an_arm_solves_once_all_its_runs_are_there():
+    solved = {measure: {"mean": 0.5} for measure in ("test", "transfer")}
+    results = {"runs": {"agent": [24, 24], "1t1s": [2, 8]}, "sampled_millions": {"agent": 3.66, "1t1s": 1}, "means": {"agent": solved}}
+    agent, pair = page.arms_table(results).splitlines()[2:]
+    assert agent == "| `agent` | one agent | 24 of 24 | 3.7 | 50.0 |  |  |  |  |  | 50.0 |  |  |  |"
+    assert pair.startswith("| `1t1s` | 1T+1S | 2 of 8 |  |  |")
+
+
+def test_the_page_gives_the_verdict_of_a_claim_once_and_each_effect():
+    comparison = {"measure": "test", "arm": "4t4s", "against": "agent", "sign": "-", "effect": 0.0123, "interval_95": [-0.01, 0.03]}
+    constant = {"measure": "lead", "arm": "4t4s", "against": 0.0, "sign": "+"}
+    claim = {"id": "C0", "text": "So.", "verdict": "unclear", "p_corrected": 0.0456, "comparisons": [comparison, constant]}
+    first, second = page.claims_table([claim]).splitlines()[2:]
+    assert first == "| C0 | So. | **unclear** | `test`: 4t4s − agent (−) | +0.012 [-0.010, +0.030] | 0.046 |"
+    assert second == "|  |  |  | `lead`: 4t4s against 0 (+) | – |  |"
 
 
 def test_what_each_run_left_out_is_reported():
@@ -372,7 +396,6 @@ def test_an_interval_over_runs_and_problems_holds_the_true_difference_as_often_a
 
 
 def test_the_picture_has_what_runs_spent_until_each_snapshot(tmp_path):
-    draw = pytest.importorskip("matplotlib") and importlib.import_module("benchmarks.claims.draw")
     suite = {"test": Suite(problems("1", "1", "2", "2")), "transfer": Suite(problems("a", "a", "b", "b"))}
     run = run_with([[1, 0, 1, 1], [0, 0, 1, 0]])
     later = [{**row, "step": 4, "correct": [1, 1, 1, 1]} for row in run.answers]
@@ -413,7 +436,7 @@ def test_a_claim_without_all_its_runs_has_no_verdict():
     (judged,) = [claim for claim in judge(arms, {"4t4s": 2, "agent": 2}) if claim["verdict"] != "incomplete"]
     alone = judge(arms, {"4t4s": 2, "agent": 2}, [PROTOCOL["claims"][0]])[0]
     assert judged["id"] == "C1" and judged["p_corrected"] == pytest.approx(len(PROTOCOL["claims"]) * alone["p_corrected"])
-    assert "| C1 |" in verdicts.table(list(claims.values()))
+    assert "| C1 |" in page.claims_table(claims.values())
 
 
 def test_means_are_those_of_arms_with_all_runs_though_a_measure_may_lack_a_value():

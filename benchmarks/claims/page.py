@@ -1,0 +1,113 @@
+"""Analyse the claims campaign, draw its picture, and fill in the tables of docs/results.md.
+
+    python -m benchmarks.claims.page
+
+What stands between ``<!-- begin NAME -->`` and ``<!-- end -->`` on the page is written here, from results.json, ideas.json and
+confirmation.json; the rest of the page is prose.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.claims import analyse, confirm, draw, ideas
+from benchmarks.claims.measures import read_runs
+from benchmarks.claims.protocol import PROTOCOL
+from benchmarks.measuring import options
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "results.md"
+SOLVED = {
+    "test": "all levels", **{f"test/{level}": level for level in PROTOCOL["suites"]["levels"]},
+    "transfer": "transfer", "weakest": "weakest", "chosen": "chosen", "union": "any",
+}  # fmt: skip
+"""Measures of the arms' table, with the titles of their columns."""
+SIGNS = {"+": "+", "-": "−"}
+
+
+def main() -> None:
+    folder = options(__doc__, HERE).parse_args().out
+    analyse.main()
+    ideas.main()
+    draw.main()
+    if not confirm.lacking(read_runs(folder / "measured/confirmation")):
+        confirm.main()
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts_of(folder)), encoding="utf-8")
+
+
+def parts_of(folder: Path) -> dict[str, str]:
+    """Return the Markdown of each part of the page by its name, from a folder's result files."""
+    results, tried, confirmed = (
+        json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        for file in (folder / name for name in ("results.json", "ideas.json", "confirmation.json"))
+    )
+    return {
+        "picture": PICTURE if (folder / "results.png").exists() else "The picture is drawn when all runs of two of its arms are there.\n",
+        "claims": claims_table(results["claims"]),
+        "arms": arms_table(results),
+        "ideas": ideas_table(tried["means"], tried["runs"]),
+        "confirmation": claims_table(confirmed["claims"]) if confirmed else "Not all runs of the confirmation are there.\n",
+    }
+
+
+PICTURE = (
+    "![Accuracy on the test suite by steps, by sampled tokens and by CPU minutes, a line an arm, and after the last step by level]"
+    "(../benchmarks/claims/results.png)\n"
+)
+
+
+def claims_table(claims: Iterable[Mapping[str, Any]]) -> str:
+    """Return a row for each comparison, the verdict at the first of a claim."""
+    return table(["", "claim", "verdict", "comparison", "effect [95 %]", "p, corrected"], (row for claim in claims for row in _rows(claim)))
+
+
+def _rows(claim: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    for index, each in enumerate(claim["comparisons"]):
+        first = (claim["id"], claim["text"], f"**{claim['verdict']}**") if index == 0 else ("", "", "")
+        against = f"− {each['against']}" if isinstance(each["against"], str) else f"against {each['against']:g}"
+        effect = "{:+.3f} [{:+.3f}, {:+.3f}]".format(each["effect"], *each["interval_95"]) if "effect" in each else "–"
+        corrected = f"{claim['p_corrected']:.2g}" if index == 0 and "p_corrected" in claim else ""
+        yield *first, f"`{each['measure']}`: {each['arm']} {against} ({SIGNS[each['sign']]})", effect, corrected
+
+
+def arms_table(results: Mapping[str, Any]) -> str:
+    """Return a row an arm: its runs, and, where all are there, sampled tokens and what its solvers answer right, in per cent."""
+    titles = {arm: part["title"] for kind in ("arms", "derived", "soups") for arm, part in PROTOCOL[kind].items()}
+    rows = []
+    for arm, (made, planned) in results["runs"].items():
+        means = results["means"].get(arm, {})
+        tokens = f"{results['sampled_millions'][arm]:.1f}" if means and arm in results["sampled_millions"] else ""
+        solved = (f"{100 * means[measure]['mean']:.1f}" if measure in means else "" for measure in SOLVED)
+        rows.append((f"`{arm}`", titles[arm], f"{made} of {planned}", tokens, *solved))
+    return table(["arm", "what it is", "runs", "million tokens", *SOLVED.values()], rows)
+
+
+def ideas_table(means: ideas.Means, counts: Mapping[str, int]) -> str:
+    """Return a row an arm, the arms that ideas are compared with first, and what each changes."""
+    asked, rows = ideas.IDEAS, []
+    for name in (*asked["references"], *asked["arms"], "together"):
+        changes = asked["arms"].get(name, {}).get("settings", {}).items()
+        values = [f"{means[name][column]:.3g}" if name in means else "" for column in ideas.COLUMNS]
+        settings = ", ".join(f"`{setting} = {json.dumps(value)}`" for setting, value in changes)
+        rows.append((f"`{name}`", settings, f"{counts.get(name, 0)} of {len(asked['seeds'])}", *values))
+    return table(["arm", "settings", "runs", *ideas.COLUMNS], rows)
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows)) + "\n"
+
+
+def filled(page: str, parts: Mapping[str, str]) -> str:
+    """Return the page with each part between its marks. Raises `SystemExit` for a part that has no place, or several."""
+    for name, text in parts.items():
+        begin, end = f"<!-- begin {name} -->", "<!-- end -->"
+        page, places = re.subn(f"{begin}.*?{end}", lambda _, text=f"{begin}\n\n{text}\n{end}": text, page, flags=re.DOTALL)
+        if places != 1:
+            raise SystemExit(f"docs/results.md has {places} places for {name}, expected <!-- begin {name} --> and <!-- end --> once")
+    return page
+
+
+if __name__ == "__main__":
+    main()
