@@ -9,12 +9,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from benchmarks.claims.dynamics import scalars
-from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, read_runs, read_soups, read_suites, vote_gain
+from benchmarks.claims.dynamics import scalars, specialisation
+from benchmarks.claims.measures import (
+    MeasuredRun,
+    Soup,
+    Suite,
+    Values,
+    accuracies,
+    read_runs,
+    read_soups,
+    read_suites,
+    weakest_validity,
+)
 from benchmarks.claims.protocol import PROTOCOL, planned_soups
-from benchmarks.claims.verdicts import Arm, Observations, judge, rounded, shares, summary
+from benchmarks.claims.verdicts import Arm, Observations, judge, shares, summary
+from benchmarks.claims.votes import vote_gain
 from benchmarks.measuring import options, write_results
 
 from populora.core.types import TaskType
@@ -28,28 +40,26 @@ def main() -> None:
     runs = read_runs(args.out / "measured")
     arms = {arm: observe([[run] for run in of_arm], suites) for arm, of_arm in runs.items()}
     for name, derived in PROTOCOL["derived"].items():
-        arms[name] = observe(in_groups(runs[derived["of"]], derived["size"]), suites)
+        arms[name] = observe(in_groups(runs[derived["of"]], derived), suites)
     soups = read_soups(args.out / "measured", chain.from_iterable(runs.values()))
     arms |= {arm: observe_soups(of_arm, suites) for arm, of_arm in soups.items()}
     planned = planned_observations()
-    made = {arm: len(of_arm) for arm, of_arm in {**runs, **soups}.items()}
-    made |= {name: len(runs[derived["of"]]) // derived["size"] for name, derived in PROTOCOL["derived"].items()}
-    counts = {arm: [made.get(arm, 0), number] for arm, number in planned.items()}
-    claims = judge(arms, planned)
-    sampled = {arm: rounded(np.mean([run.sampled.sum() for run in of_arm]) / 1e6) for arm, of_arm in runs.items()}
-    results = {"runs": counts, "sampled_millions": sampled, "left_out": left_out(runs), "claims": claims, "means": means_of(arms, planned)}
+    counts = {arm: [len(arms[arm]["test"].values) if arms.get(arm) else 0, number] for arm, number in planned.items()}
+    results = {"runs": counts, "left_out": left_out(runs), "claims": judge(arms, planned), "means": means_of(arms, planned)}
     write_results(args.out / "results.json", results)
 
 
 def planned_observations() -> dict[str, int]:
     """Count the observations of each arm that the protocol asks for."""
     planned = {arm: settings["seeds"] for arm, settings in PROTOCOL["arms"].items()}
-    planned |= {name: planned[derived["of"]] // derived["size"] for name, derived in PROTOCOL["derived"].items()}
+    planned |= {name: (planned[derived["of"]] - derived["first"]) // derived["size"] for name, derived in PROTOCOL["derived"].items()}
     return planned | Counter(soup.arm for soup in planned_soups() if soup.arm in PROTOCOL["soups"])
 
 
-def in_groups(runs: Sequence[MeasuredRun], size: int) -> list[list[MeasuredRun]]:
-    return [list(runs[start : start + size]) for start in range(0, len(runs) - size + 1, size)]
+def in_groups(runs: Sequence[MeasuredRun], derived: Mapping[str, Any]) -> list[list[MeasuredRun]]:
+    """Group runs, which are in the order of their seeds, from the ``first`` one on."""
+    first, size = derived["first"], derived["size"]
+    return [list(runs[start : start + size]) for start in range(first, len(runs) - size + 1, size)]
 
 
 def observe(groups: Sequence[Sequence[MeasuredRun]], suites: Mapping[str, Suite]) -> Arm:
@@ -57,22 +67,35 @@ def observe(groups: Sequence[Sequence[MeasuredRun]], suites: Mapping[str, Suite]
     if not groups:
         return {}
     test, arm = suites["test"], solved([accuracies(group, suites) for group in groups], suites)
+    arm["sampled"] = Observations(np.array([sum(run.sampled.sum() for run in group) for group in groups]) / 1e6)
+    arm["least_valid"] = Observations(np.array([min(weakest_validity(run) for run in group) for group in groups]))
+    if all(sum(len(run.greedy("test")) for run in group) > 1 for group in groups):
+        types = [problem.task for problem in test.problems]
+        solvers = [np.concatenate([run.greedy("test") for run in group]) for group in groups]
+        arm["specialisation"] = Observations(np.array([specialisation(verdicts, types) for verdicts in solvers]))
     single = all(len(group) == 1 for group in groups)
     if single and all(sum(row["suite"] == "vote" for row in group[0].answers) > 1 for group in groups):
         asked = [problem for problem in test.problems if problem.task is TaskType.CODE_O]
-        arm["vote_gain"] = shares(np.array([vote_gain(group) for group in groups]), Suite(asked).groups)
+        arm["vote_gain"] = shares(np.array([vote_gain(group, test) for group in groups]), Suite(asked).groups)
     if single:
-        of_runs = [scalars(group[0], suites) for group in groups]
+        of_runs = [scalars(group[0]) for group in groups]
         for name in sorted({name for values in of_runs for name in values}):
             arm[name] = Observations(np.array([values[name] for values in of_runs if name in values]))
     return arm
 
 
-def observe_soups(soups: Sequence[tuple[MeasuredRun, Sequence[MeasuredRun]]], suites: Mapping[str, Suite]) -> Arm:
+def observe_soups(soups: Sequence[Soup], suites: Mapping[str, Suite]) -> Arm:
     """Compute what soups solve, and how much more than the solvers that they were made of."""
-    rows = [accuracies([soup], suites) for soup, _ in soups]
-    gains = [of_soup["test"] - accuracies(sources, suites)["test"] for of_soup, (_, sources) in zip(rows, soups, strict=True)]
-    return {**solved(rows, suites), "gain": shares(np.array(gains), suites["test"].groups)}
+    rows, groups = [accuracies([soup.solver], suites) for soup in soups], suites["test"].groups
+    sources = [accuracies(soup.runs, suites) for soup in soups]
+    gain, ahead = (
+        np.array([of_soup["test"] - of_runs[measure] for of_soup, of_runs in zip(rows, sources, strict=True)])
+        for measure in ("test", "chosen")
+    )
+    uncut = np.array([accuracies([soup.uncut], suites)["test"] for soup in soups])
+    sampled = Observations(np.array([sum(run.sampled.sum() for run in soup.runs) for soup in soups]) / 1e6)
+    more = {"gain": shares(gain, groups), "ahead": shares(ahead, groups), "uncut": shares(uncut, groups), "sampled": sampled}
+    return solved(rows, suites) | more
 
 
 def solved(rows: Sequence[Mapping[str, Values]], suites: Mapping[str, Suite]) -> Arm:

@@ -24,7 +24,7 @@ def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
     runs = read_runs(args.out / "measured/confirmation")
     soups = read_soups(args.out / "measured", chain.from_iterable(runs.values()), "confirmation/")
-    runs |= {arm.rpartition("/")[2]: [soup for soup, _ in of_arm] for arm, of_arm in soups.items()}
+    runs |= {arm.rpartition("/")[2]: [soup.solver for soup in of_arm] for arm, of_arm in soups.items()}
     write_results(args.out / "confirmation.json", confirm(runs, Suite(read_suite("held_back"))))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from benchmarks.claims.measures import LAST, MeasuredRun, proposed_validation, read_runs, validation_accuracies, weakest_validity
+from benchmarks.claims.measures import LAST, MeasuredRun, proposed, read_runs, validation_accuracies, weakest_validity
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.measuring import options, write_results
 
@@ -29,20 +29,22 @@ def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
     arms = read_runs(args.out / "measured/ideas")
     alone = [run for arm, runs in arms.items() if arm != "together" for run in runs]  # or a later run would change what was taken
-    proposed = proposed_validation(alone)
-    values = {arm: [values_of(run, proposed) for run in runs] for arm, runs in arms.items()}
+    left_out = proposed(alone, "validation")
+    values = {arm: [values_of(run, left_out) for run in runs] for arm, runs in arms.items()}
     means = {arm: {name: round(float(np.mean([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()}
     counts = {arm: len(of_arm) for arm, of_arm in values.items()}
     names = taken(means, counts)
-    results = {"columns": COLUMNS, "runs": counts, "left_out": len(proposed), "means": means}
-    results |= {"taken": names, "chosen": chosen(names, means, counts)}
+    all_proposed = proposed((run for runs in arms.values() for run in runs), "validation")
+    fair = {arm: float(np.mean([validation_accuracies([run], all_proposed).mean() for run in runs])) for arm, runs in arms.items()}
+    results = {"columns": COLUMNS, "runs": counts, "left_out": len(left_out), "means": means}
+    results |= {"taken": names, "chosen": chosen(names, fair, counts)}
     write_results(args.out / "ideas.json", results)
 
 
-def values_of(run: MeasuredRun, proposed: Sequence[int]) -> dict[str, float]:
-    """Compute the columns of a run. ``proposed`` are the places of the problems that are left out."""
+def values_of(run: MeasuredRun, left_out: Sequence[int]) -> dict[str, float]:
+    """Compute the columns of a run. ``left_out`` are the places of problems that are not counted."""
     return {
-        "accuracy": float(np.mean(validation_accuracies([run], proposed))),
+        "accuracy": float(np.mean(validation_accuracies([run], left_out))),
         "least valid": weakest_validity(run),
         "difficulty": float(np.nanmean(run.curves["teacher/difficulty"][-LAST:])),
         "lines": float(np.nanmean(run.curves["teacher/loc"][-LAST:])),
@@ -63,13 +65,16 @@ def taken(means: Means, counts: Mapping[str, int]) -> list[str] | None:
     return names[:3]
 
 
-def chosen(names: list[str] | None, means: Means, counts: Mapping[str, int]) -> list[str] | None:
-    """Return the ideas to confirm: those taken, all together or the best alone. None before that is known."""
+def chosen(names: list[str] | None, accuracy: Mapping[str, float], counts: Mapping[str, int]) -> list[str] | None:
+    """Return the ideas to confirm: those taken, all together or the best alone. None before that is known.
+
+    ``accuracy`` is by arm, without what the teachers of any arm proposed: those of all ideas together, too.
+    """
     if names is None or len(names) < 2:
         return names
     if counts.get("together", 0) < len(IDEAS["seeds"]):
         return None
-    return names if means["together"]["accuracy"] > means[names[0]]["accuracy"] else names[:1]
+    return names if accuracy["together"] > accuracy[names[0]] else names[:1]
 
 
 if __name__ == "__main__":

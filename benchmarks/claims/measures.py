@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
 from benchmarks.claims.protocol import PROTOCOL, planned_soups
-from benchmarks.claims.suites import SAMPLES, read_suite
+from benchmarks.claims.suites import read_suite
 
 from populora.core.types import Problem
 
@@ -77,28 +77,40 @@ def read_runs(folder: Path) -> dict[str, list[MeasuredRun]]:
     return arms
 
 
-def read_soups(folder: Path, runs: Iterable[MeasuredRun], part: str = "") -> dict[str, list[tuple[MeasuredRun, list[MeasuredRun]]]]:
-    """Read what soups answered, by arm, each with the runs that it was made of. A soup leaves out what any of these proposed.
+class Soup(NamedTuple):
+    """What one adapter from several answered, at their rank and ``uncut``, at the rank of all together; and the ``runs`` that made them."""
+
+    solver: MeasuredRun
+    uncut: MeasuredRun
+    runs: list[MeasuredRun]
+
+
+def read_soups(folder: Path, runs: Iterable[MeasuredRun], part: str = "") -> dict[str, list[Soup]]:
+    """Read what soups answered, by arm. A soup leaves out what any of its runs proposed.
 
     ``folder`` has the measured runs of all parts, ``runs`` are those of one, whose arms begin with ``part``.
     """
     known = {f"{part}{run.name}": run for run in runs}
-    arms: dict[str, list[tuple[MeasuredRun, list[MeasuredRun]]]] = {}
+    arms: dict[str, list[Soup]] = {}
     for soup in planned_soups():
         file = folder / "soups" / f"{soup.name}.answers.parquet"
         if file.exists() and all(name in known for name in soup.runs):
             sources = [known[name] for name in soup.runs]
-            suites = sources[0].facts["contaminated"]
-            contaminated = {suite: sorted({place for run in sources for place in run.facts["contaminated"][suite]}) for suite in suites}
-            rows = [row for row in pq.read_table(file).to_pylist() if row["member"] == "soup"]
-            solver = MeasuredRun(soup.name, {"contaminated": contaminated}, {"seconds": np.zeros(0)}, rows)
-            arms.setdefault(soup.arm, []).append((solver, sources))
+            facts = {"contaminated": {suite: proposed(sources, suite) for suite in sources[0].facts["contaminated"]}}
+            rows = pq.read_table(file).to_pylist()
+            solver, uncut = (
+                MeasuredRun(soup.name, facts, {"seconds": np.zeros(0)}, [row for row in rows if row["member"] == member])
+                for member in ("soup", "uncut")
+            )
+            arms.setdefault(soup.arm, []).append(Soup(solver, uncut, sources))
     return arms
 
 
 def accuracies(runs: Sequence[MeasuredRun], suites: Mapping[str, Suite], step: int | None = None) -> dict[str, Values]:
-    """Compute the measures that are shares of problems, each a row over a suite's problems. Several runs are one group of agents."""
+    """Compute the measures that are shares of problems, each a row over a suite's problems. Several runs are one group of agents, of which
+    all leave out what any of them proposed."""
     test, transfer = (np.concatenate([run.greedy(name, step) for run in runs]) for name in ("test", "transfer"))
+    test[:, proposed(runs, "test")] = transfer[:, proposed(runs, "transfer")] = np.nan
     of_solver = [grouped(row, suites["test"].groups) for row in test]
     rows = {
         "test": mean_known(test),
@@ -106,12 +118,12 @@ def accuracies(runs: Sequence[MeasuredRun], suites: Mapping[str, Suite], step: i
         "weakest": test[int(np.argmin(of_solver))],
         "union": np.fmax.reduce(test, axis=0),
     }
-    return rows if step else {**rows, "chosen": test[int(np.argmax(validation_accuracies(runs, proposed_validation(runs))))]}
+    return rows if step else {**rows, "chosen": test[int(np.argmax(validation_accuracies(runs, proposed(runs, "validation"))))]}
 
 
-def proposed_validation(runs: Iterable[MeasuredRun]) -> list[int]:
-    """Places of the validation suite's problems that a teacher of any of the runs proposed."""
-    return sorted({place for run in runs for place in run.facts["contaminated"]["validation"]})
+def proposed(runs: Iterable[MeasuredRun], suite: str) -> list[int]:
+    """Places of the suite's problems that a teacher of any of the runs proposed."""
+    return sorted({place for run in runs for place in run.facts["contaminated"][suite]})
 
 
 def validation_accuracies(runs: Sequence[MeasuredRun], proposed: Sequence[int]) -> Values:
@@ -134,27 +146,6 @@ def mean_known(rows: Values) -> Values:
 def grouped(row: Values, groups: Iterable[Values]) -> float:
     """Mean over groups of the mean over their problems."""
     return float(np.mean([np.nanmean(row[places]) for places in groups]))
-
-
-def vote_gain(runs: Sequence[MeasuredRun]) -> Values:
-    """Verdict of a vote over 16 answers of all solvers, less the mean verdict of votes over 16 of one, for each problem of code_o."""
-    rows = [row for run in runs for row in run.answers if row["suite"] == "vote"]
-    answers = np.array([row["answers"] for row in rows]).reshape(len(rows), -1, SAMPLES)
-    correct = np.array([row["correct"] for row in rows]).reshape(answers.shape)
-    share = SAMPLES // len(rows)
-    together = vote(np.concatenate(list(answers[:, :, :share]), 1), np.concatenate(list(correct[:, :, :share]), 1))
-    return together - np.mean([vote(*solver) for solver in zip(answers, correct, strict=True)], 0)
-
-
-def vote(answers: Values, correct: Values) -> Values:
-    """Verdicts of the most frequent answer of each problem, the earliest of equally frequent ones. ``answers`` are numbers, 0 none."""
-    verdicts = np.zeros(len(answers))
-    for problem, (given, right) in enumerate(zip(answers, correct, strict=True)):
-        names, first, counts = np.unique(given[given > 0], return_index=True, return_counts=True)
-        if len(names):
-            winner = names[np.lexsort((first, -counts))[0]]
-            verdicts[problem] = right[given == winner][0]
-    return verdicts
 
 
 def read_suites() -> dict[str, Suite]:

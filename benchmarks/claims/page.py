@@ -12,19 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from benchmarks.claims import analyse, confirm, draw, ideas
 from benchmarks.claims.measures import read_runs
 from benchmarks.claims.protocol import PROTOCOL
+from benchmarks.claims.suites import FOLDER, LEVELS
 from benchmarks.measuring import options
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "results.md"
 SOLVED = {
-    "test": "all levels", **{f"test/{level}": level for level in PROTOCOL["suites"]["levels"]},
-    "transfer": "transfer", "weakest": "weakest", "chosen": "chosen", "union": "any",
+    **{f"test/{level}": level for level in LEVELS}, "transfer": "transfer", "weakest": "weakest", "chosen": "chosen", "union": "any",
 }  # fmt: skip
-"""Measures of the arms' table, with the titles of their columns."""
+"""Measures of the arms' table beside the whole test suite, with the titles of their columns."""
 SIGNS = {"+": "+", "-": "−"}
+LOST = 0.1
+"""A teacher of whose proposals of a type a smaller share is valid has lost this type (`evolution.broken_valid_rate`)."""
 
 
 def main() -> None:
@@ -46,12 +49,15 @@ def parts_of(folder: Path) -> dict[str, str]:
     return {
         "picture": PICTURE if (folder / "results.png").exists() else "The picture is drawn when all runs of two of its arms are there.\n",
         "claims": claims_table(results["claims"]),
-        "arms": arms_table(results),
+        "measures": measures_list(results["claims"]),
+        "arms": arms_table(results, json.loads((FOLDER / "levels.json").read_text(encoding="utf-8"))["base"]),
         "ideas": ideas_table(tried["means"], tried["runs"]),
-        "confirmation": claims_table(confirmed["claims"]) if confirmed else "Not all runs of the confirmation are there.\n",
+        "confirmation": claims_table(confirmed["claims"]) if confirmed else NONE if tried["chosen"] == [] else WAITS,
     }
 
 
+NONE = f"No idea was ahead of 4T+4S by {PROTOCOL['ideas']['better']:g}, so none is confirmed.\n"
+WAITS = "Not all runs of the confirmation are there.\n"
 PICTURE = (
     "![Accuracy on the test suite by steps, by sampled tokens and by CPU minutes, a line an arm, and after the last step by level]"
     "(../benchmarks/claims/results.png)\n"
@@ -66,22 +72,40 @@ def claims_table(claims: Iterable[Mapping[str, Any]]) -> str:
 def _rows(claim: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     for index, each in enumerate(claim["comparisons"]):
         first = (claim["id"], claim["text"], f"**{claim['verdict']}**") if index == 0 else ("", "", "")
-        against = f"− {each['against']}" if isinstance(each["against"], str) else f"against {each['against']:g}"
-        effect = "{:+.3f} [{:+.3f}, {:+.3f}]".format(each["effect"], *each["interval_95"]) if "effect" in each else "–"
+        against = f"− {_named(each['against'])}" if isinstance(each["against"], str) else f"against {each['against']:g}"
+        digits = "+.3f" if each.get("accuracy") else "+.2g"
+        effect = (
+            "{} [{}, {}]".format(*(f"{value:{digits}}" for value in (each["effect"], *each["interval_95"]))) if "effect" in each else "–"
+        )
         corrected = f"{claim['p_corrected']:.2g}" if index == 0 and "p_corrected" in claim else ""
-        yield *first, f"`{each['measure']}`: {each['arm']} {against} ({SIGNS[each['sign']]})", effect, corrected
+        yield *first, f"`{each['measure']}`: {_named(each['arm'])} {against} ({SIGNS[each['sign']]})", effect, corrected
 
 
-def arms_table(results: Mapping[str, Any]) -> str:
-    """Return a row an arm: its runs, and, where all are there, sampled tokens and what its solvers answer right, in per cent."""
+def _named(arm: str) -> str:
+    return f"soup of {arm}" if arm in PROTOCOL["soups"] else arm
+
+
+def measures_list(claims: Iterable[Mapping[str, Any]]) -> str:
+    """Return what the claims' measures are, a line each."""
+    names = dict.fromkeys(each["measure"] for claim in claims for each in claim["comparisons"])
+    return "".join(f"- `{name}`: {PROTOCOL['measures'][name]}.\n" for name in names if name in PROTOCOL["measures"])
+
+
+def arms_table(results: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+    """Return a row an arm: its runs, and, where all are there, sampled tokens, what its solvers answer right in per cent, and in how many
+    runs a teacher lost a type. The first row is the untrained base."""
     titles = {arm: part["title"] for kind in ("arms", "derived", "soups") for arm, part in PROTOCOL[kind].items()}
-    rows = []
+    greedy = [100 * np.mean([group["greedy"] for group in base[suite].values()]) for suite in ("test", "transfer")]
+    levels = [f"{100 * base['test'][level]['greedy']:.1f}" for level in LEVELS]
+    rows = [("", "the untrained base", "", "0", f"{greedy[0]:.1f}", *levels, f"{greedy[1]:.1f}", "", "", "", "")]
     for arm, (made, planned) in results["runs"].items():
         means = results["means"].get(arm, {})
-        tokens = f"{results['sampled_millions'][arm]:.1f}" if means and arm in results["sampled_millions"] else ""
+        tokens = f"{means['sampled']['mean']:.1f}" if means else ""
+        test = f"{100 * means['test']['mean']:.1f} ± {100 * means['test']['sd']:.1f}" if means else ""
         solved = (f"{100 * means[measure]['mean']:.1f}" if measure in means else "" for measure in SOLVED)
-        rows.append((f"`{arm}`", titles[arm], f"{made} of {planned}", tokens, *solved))
-    return table(["arm", "what it is", "runs", "million tokens", *SOLVED.values()], rows)
+        lost = f"{sum(value < LOST for value in means['least_valid']['values'])}" if "least_valid" in means else ""
+        rows.append((f"`{arm}`", titles[arm], f"{made} of {planned}", tokens, test, *solved, lost))
+    return table(["arm", "what it is", "runs", "million tokens", "all levels", *SOLVED.values(), "lost a type"], rows)
 
 
 def ideas_table(means: ideas.Means, counts: Mapping[str, int]) -> str:

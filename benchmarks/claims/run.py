@@ -23,7 +23,7 @@ from threading import Lock
 import numpy as np
 import pyarrow.parquet as pq
 from benchmarks.claims.measure import USED
-from benchmarks.claims.measures import proposed_validation, read_run, validation_accuracies
+from benchmarks.claims.measures import proposed, read_run, validation_accuracies
 from benchmarks.claims.protocol import PROTOCOL, Planned, confirmation_runs, idea_runs, pilot_runs, planned_runs, together_runs
 from benchmarks.measuring import POPULORA, options, write_results
 
@@ -131,9 +131,9 @@ def chosen_rates(out: Path) -> dict[str, float]:
             for rate in rates_of_arm
         }
         runs = {rate: [read_run(file) for file in of_rate] for rate, of_rate in files.items()}
-        proposed = proposed_validation(run for of_rate in runs.values() for run in of_rate)
+        left_out = proposed((run for of_rate in runs.values() for run in of_rate), "validation")
         for rate, of_rate in runs.items():
-            kept = [validation_accuracies([run], proposed).mean() for run in of_rate]
+            kept = [validation_accuracies([run], left_out).mean() for run in of_rate]
             accuracies[arm][f"{rate:g}"] = round(float(np.mean(kept)), 4)
     rates = {arm: float(max(by_rate, key=by_rate.__getitem__)) for arm, by_rate in accuracies.items()}
     write_results(out / "pilot.json", {"rule": PROTOCOL["pilot"]["rule"], "accuracy": accuracies, "chosen": rates})

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from benchmarks.claims import analyse, confirm, draw, dynamics, ideas, measure, measures, page, protocol, soups, suites, verdicts
+from benchmarks.claims import analyse, confirm, draw, ideas, measure, measures, page, protocol, soups, suites, verdicts
 from benchmarks.claims import run as campaign
-from benchmarks.claims.dynamics import oscillation, parents_kept, recovered, specialisation
-from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, vote, vote_gain
+from benchmarks.claims.children import TASKS, parents_kept, recovered, recovered_excess
+from benchmarks.claims.dynamics import oscillation, specialisation
+from benchmarks.claims.measures import MeasuredRun, Suite, accuracies
 from benchmarks.claims.protocol import (
     PROTOCOL,
     PlannedSoup,
@@ -30,6 +31,7 @@ from benchmarks.claims.protocol import (
 )
 from benchmarks.claims.transfer import FAMILIES
 from benchmarks.claims.verdicts import Observations, compare, judge, shares, verdict
+from benchmarks.claims.votes import vote, vote_gain
 
 from populora.adapters.peft_format import save_adapter
 from populora.cli.arguments import parse_settings
@@ -37,7 +39,7 @@ from populora.cli.train import Train
 from populora.core.config_file import changed, load_config
 from populora.core.presets import settings_file
 from populora.core.rng import stream
-from populora.core.types import CODE_TYPES, Problem
+from populora.core.types import CODE_TYPES, Problem, TaskType
 from populora.training.loop import build_run
 
 RATES = {"agent": 1e-3, "4t4s": 2e-3, "agent_x4": 4e-3}
@@ -112,13 +114,13 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not
     assert ideas.taken(means, {**counts, "kl": 1}) is None, "before all runs are there"
     names = ideas.taken(means, counts)
     assert (
-        ideas.chosen(None, means, counts) is None
-        and ideas.chosen([], means, counts) == []
-        and ideas.chosen(["kl"], means, counts) == ["kl"]
+        ideas.chosen(None, accuracies, counts) is None
+        and ideas.chosen([], accuracies, counts) == []
+        and ideas.chosen(["kl"], accuracies, counts) == ["kl"]
     )
-    assert ideas.chosen(names, means, counts) is None, "before the runs of all together"
+    assert ideas.chosen(names, accuracies, counts) is None, "before the runs of all together"
     for accuracy, expected in ((0.61, names), (0.59, ["soup"])):
-        assert ideas.chosen(names, {**means, "together": {"accuracy": accuracy}}, {**counts, "together": 3}) == expected
+        assert ideas.chosen(names, {**accuracies, "together": accuracy}, {**counts, "together": 3}) == expected
     rows = page.ideas_table(means, counts).splitlines()
     assert rows[2].startswith("| `4t4s` |  | 3 of 3 | 0.5 |") and "| `learner.warmup_steps = 10` | 3 of 3 |" in rows[6]
 
@@ -194,7 +196,8 @@ def run_with(verdicts, contaminated=(), votes=None):
     ]
     rows += [{"suite": "vote", "step": 1, "member": "S", "correct": right, "answers": given} for given, right in votes or ()]
     facts = {"contaminated": {"test": list(contaminated), "transfer": [], "validation": []}, "children": []}
-    return MeasuredRun("r", facts, {"seconds": np.zeros(1)}, rows)
+    curves = {"seconds": np.zeros(1), "tokens/propose": np.full(1, 1e6), "tokens/solve": np.full(1, 2e6)}
+    return MeasuredRun("r", facts, curves, rows)
 
 
 def test_accuracies_are_of_all_solvers_the_weakest_the_chosen_and_any_without_what_was_proposed():
@@ -221,17 +224,20 @@ def test_soups_are_of_adapters_that_the_planned_runs_leave():
 def test_a_soup_leaves_out_what_any_of_its_runs_proposed_and_its_gain_is_over_their_solvers(tmp_path, monkeypatch):
     suite = {"test": Suite(problems("1", "1", "2", "2")), "transfer": Suite(problems("a", "a", "b", "b"))}
     runs = [replace(run_with([[0, 0, 1, 1]], contaminated=[place]), name=f"agent-{place}") for place in (1, 3)]
-    rows = [{**row, "step": 0, "member": name} for name in ("uncut", "soup") for row in run_with([[name == "soup"] * 4]).answers]
+    rows = [{**row, "step": 0, "member": name} for name in ("uncut", "soup") for row in run_with([[int(name == "soup"), 0, 1, 0]]).answers]
     planned = PlannedSoup("agents", ("agent-1/A0", "agent-3/A0"))
     (tmp_path / "soups").mkdir()
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "soups/agents-1.answers.parquet")
     monkeypatch.setattr(measures, "planned_soups", lambda: [planned])
     assert measures.read_soups(tmp_path, runs[:1]) == {}, "a run is not measured yet"
-    ((soup, sources),) = measures.read_soups(tmp_path, runs)["agents"]
-    assert sources == runs
-    arm = analyse.observe_soups([(soup, sources)], suite)
+    (soup,) = measures.read_soups(tmp_path, runs)["agents"]
+    assert soup.runs == runs
+    arm = analyse.observe_soups([soup], suite)
     np.testing.assert_equal(arm["test"].rows, [[1, np.nan, 1, np.nan]])
     np.testing.assert_equal(arm["gain"].rows, [[1, np.nan, 0, np.nan]])
+    np.testing.assert_equal(arm["ahead"].rows, [[1, np.nan, 0, np.nan]])
+    np.testing.assert_equal(arm["uncut"].rows, [[0, np.nan, 1, np.nan]])
+    assert arm["sampled"].values.tolist() == [6.0]
 
 
 def test_the_page_has_the_tables_of_the_committed_results():
@@ -242,20 +248,25 @@ def test_the_page_has_the_tables_of_the_committed_results():
 
 
 def test_the_page_says_what_an_arm_solves_once_all_its_runs_are_there():
-    solved = {measure: {"mean": 0.5} for measure in ("test", "transfer")}
-    results = {"runs": {"agent": [24, 24], "1t1s": [2, 8]}, "sampled_millions": {"agent": 3.66, "1t1s": 1}, "means": {"agent": solved}}
-    agent, pair = page.arms_table(results).splitlines()[2:]
-    assert agent == "| `agent` | one agent | 24 of 24 | 3.7 | 50.0 |  |  |  |  |  | 50.0 |  |  |  |"
+    means = {measure: {"mean": 0.5, "sd": 0.02} for measure in ("test", "transfer")}
+    means |= {"sampled": {"mean": 3.66}, "least_valid": {"values": [0.05, 0.9, 0.0]}}
+    base = {"test": {level: {"greedy": int(level) / 10} for level in "12345"}, "transfer": {"set": {"greedy": 0.5}, "map": {"greedy": 0.0}}}
+    results = {"runs": {"agent": [24, 24], "1t1s": [2, 8]}, "means": {"agent": means}}
+    untrained, agent, pair = page.arms_table(results, base).splitlines()[2:]
+    assert untrained == "|  | the untrained base |  | 0 | 30.0 | 10.0 | 20.0 | 30.0 | 40.0 | 50.0 | 25.0 |  |  |  |  |"
+    assert agent == "| `agent` | one agent | 24 of 24 | 3.7 | 50.0 ± 2.0 |  |  |  |  |  | 50.0 |  |  |  | 2 |"
     assert pair.startswith("| `1t1s` | 1T+1S | 2 of 8 |  |  |")
 
 
 def test_the_page_gives_the_verdict_of_a_claim_once_and_each_effect():
-    comparison = {"measure": "test", "arm": "4t4s", "against": "agent", "sign": "-", "effect": 0.0123, "interval_95": [-0.01, 0.03]}
-    constant = {"measure": "lead", "arm": "4t4s", "against": 0.0, "sign": "+"}
+    effect = {"accuracy": True, "effect": 0.0123, "interval_95": [-0.01, 0.03]}
+    comparison = {"measure": "test", "arm": "4t4s", "against": "students", "sign": "-", **effect}
+    constant = {"measure": "lead", "arm": "4t4s", "against": 0.0, "sign": "+", "effect": 2.34e-4, "interval_95": [1e-4, 4e-4]}
     claim = {"id": "C0", "text": "So.", "verdict": "unclear", "p_corrected": 0.0456, "comparisons": [comparison, constant]}
     first, second = page.claims_table([claim]).splitlines()[2:]
-    assert first == "| C0 | So. | **unclear** | `test`: 4t4s − agent (−) | +0.012 [-0.010, +0.030] | 0.046 |"
-    assert second == "|  |  |  | `lead`: 4t4s against 0 (+) | – |  |"
+    assert first == "| C0 | So. | **unclear** | `test`: 4t4s − soup of students (−) | +0.012 [-0.010, +0.030] | 0.046 |"
+    assert second == "|  |  |  | `lead`: 4t4s against 0 (+) | +0.00023 [+0.0001, +0.0004] |  |"
+    assert page.measures_list([claim]).splitlines() == [f"- `{name}`: {PROTOCOL['measures'][name]}." for name in ("test", "lead")]
 
 
 def test_what_each_run_left_out_is_reported():
@@ -269,7 +280,7 @@ def test_a_claim_about_soups_needs_all_of_them():
     claim = next(claim for claim in PROTOCOL["claims"] if claim["id"] == "C17")
 
     def judged(soups):
-        counts = {"students": soups, "agents": planned["agents"], "agents4": planned["agents4"], "agent_x4": planned["agent_x4"]}
+        counts = {"students": soups, **{arm: planned[arm] for arm in ("agents", "later_agents4", "agent_x4")}}
         values = {arm: Observations(np.arange(count) / 1000 + (arm == "students")) for arm, count in counts.items()}
         return judge({arm: {"test": each, "chosen": each} for arm, each in values.items()}, planned, [claim])[0]["verdict"]
 
@@ -334,7 +345,10 @@ def test_a_run_begins_only_if_the_longest_one_measured_would_end_in_time(tmp_pat
 def test_the_gain_of_a_vote_compares_equal_numbers_of_answers():
     right, wrong = ([1] * 16, [1] * 16), ([2] * 16, [0] * 16)
     run = run_with([[1], [0], [0], [0]], votes=[right, wrong, wrong, wrong])
-    assert vote_gain([run]).tolist() == [0 - 0.25]  # together 4 of 16 are right; alone one solver of four is
+    suite = Suite([problem for problem in problems(*"111") if problem.task is TaskType.CODE_O])
+    assert vote_gain([run], suite).tolist() == [0 - 0.25]  # together 4 of 16 are right; alone one solver of four is
+    known = run_with([[1], [0], [0], [0]], contaminated=[0], votes=[right, wrong, wrong, wrong])
+    assert np.isnan(vote_gain([known], suite)).tolist() == [True]
 
 
 def test_specialisation_is_nothing_for_chance_and_the_variance_of_real_differences():
@@ -349,11 +363,16 @@ def test_specialisation_is_nothing_for_chance_and_the_variance_of_real_differenc
 
 def test_what_oscillates_is_told_from_noise_and_from_a_trend():
     rng, steps = np.random.default_rng(0), np.arange(200)
-    noise = [rng.normal(0, 0.05, 200) for _ in range(40)]
-    assert np.mean([oscillation(values) for values in noise]) == pytest.approx(0, abs=0.002)
-    assert np.mean([oscillation(values + steps / 200) for values in noise]) == pytest.approx(0, abs=0.002)
-    assert np.mean([oscillation(values / 2) for values in noise]) == pytest.approx(0, abs=0.002)  # four times as many problems a step
-    assert oscillation(noise[0] + 0.1 * np.sin(steps / 3)) > 0.02
+    noise = [rng.normal(0, 0.05, 200) for _ in range(200)]
+
+    def mean(signal, share=1.0):
+        return np.mean([oscillation(share * values + signal) for values in noise])
+
+    assert mean(0 * steps) == pytest.approx(0, abs=2e-5)  # 2 % of the variance of a step
+    assert mean(steps / 200) == pytest.approx(0, abs=2e-5)
+    phases = 0.03 * np.sin(steps / 4)
+    assert mean(phases) == pytest.approx(mean(phases, share=0.5), rel=0.1)  # whatever the number of problems a step
+    assert mean(phases) == pytest.approx(4 * mean(phases / 2), rel=0.1) and mean(phases) > 2e-4
     assert np.isnan(oscillation(np.full(200, np.nan)))
 
 
@@ -363,6 +382,10 @@ def test_a_child_has_recovered_if_its_last_steps_are_near_those_of_older_members
     child = {"member": "S1", "born": 20, "operator": "x1", "parents": ["S0#1", "S2#0"]}
     assert recovered([child], {**curves, "student/solve_rate/S1": rise}) == 0.0
     assert recovered([child], {**curves, "student/solve_rate/S1": np.roll(rise, -1)}) == 1.0
+    assert recovered_excess([child], {**curves, "student/solve_rate/S1": rise}) == -1.0  # the older ones are near each other
+    assert recovered_excess([child], {**curves, "student/solve_rate/S0": rise, "student/solve_rate/S1": rise}) == 0.0
+    leaves = {**child, "member": "S0", "born": 40}  # it still takes part in step 40, the last of the window
+    assert recovered([child, leaves], {**curves, "student/solve_rate/S0": rise, "student/solve_rate/S1": rise}) == 0.75
     assert np.isnan(recovered([{**child, "born": 50}], {**curves, "student/solve_rate/S1": rise}))  # too late to be judged
     young = [child, *({**child, "member": member, "born": 30} for member in ("S0", "S2"))]
     assert np.isnan(recovered([child, *young], {**curves, "student/solve_rate/S1": rise}))  # nobody is older
@@ -370,13 +393,16 @@ def test_a_child_has_recovered_if_its_last_steps_are_near_those_of_older_members
 
 def test_what_a_crossover_keeps_is_judged_at_the_type_in_which_each_parent_was_ahead_before():
     rates = {"S0": (0.8, 0.5, 0.5), "S2": (0.5, 0.5, 0.9), "S1": (0.8, 0.1, 0.45)}
-    curves = {
-        f"student/solve_rate/{m}/{task}": np.full(60, rate) for m in rates for task, rate in zip(dynamics.TASKS, rates[m], strict=True)
-    }
+    curves = {f"student/solve_rate/{m}/{task}": np.full(60, rate) for m in rates for task, rate in zip(TASKS, rates[m], strict=True)}
     curves["seconds"] = np.zeros(60)
     child = {"member": "S1", "born": 20, "operator": "x1", "parents": ["S0#1", "S2#0"]}
     assert parents_kept([child], curves) == pytest.approx((0.8 + 0.45) / (0.8 + 0.9))
-    assert np.isnan(parents_kept([child, {**child, "member": "S2", "born": 40}], curves))  # a parent is replaced meanwhile
+    assert np.isnan(parents_kept([child, {**child, "member": "S2", "born": 39}], curves))  # a parent is replaced meanwhile
+    assert not np.isnan(parents_kept([child, {**child, "member": "S2", "born": 40}], curves))
+    seldom = np.where(np.arange(60) % 2, 0.45, np.nan)  # steps without a problem of the type
+    assert parents_kept([child], {**curves, "student/solve_rate/S1/code_f": seldom}) == pytest.approx((0.8 + 0.45) / (0.8 + 0.9))
+    never = np.full(60, np.nan)
+    assert parents_kept([child], {**curves, "student/solve_rate/S1/code_f": never}) == pytest.approx(1.0)
     assert np.isnan(parents_kept([{**child, "parents": ["S0#1"]}], curves))
 
 
@@ -390,7 +416,7 @@ def test_an_interval_over_runs_and_problems_holds_the_true_difference_as_often_a
                                             for _ in range(8)]), groups)}
             for name, shift in (("a", 0.1), ("b", 0.0))
         }  # fmt: skip
-        low, high = compare(arms, {"measure": "test", "arm": "a", "against": "b", "sign": "+"})["interval_95"]
+        low, high = compare(arms, {"measure": "test", "arm": "a", "against": "b", "sign": "+"}, 1, dict.fromkeys(arms, 8))["interval_95"]
         held += low < 0.09 < high  # 0.1 less what the clip takes
     assert held >= 33
 
@@ -416,26 +442,40 @@ def test_the_picture_has_what_runs_spent_until_each_snapshot(tmp_path):
 
 def test_verdicts_follow_the_rule():
     def of(low, high, sign="+", accuracy=True, wider=0.0):
-        return {"interval_95": [low, high], "interval_of_claim": [low - wider, high + wider], "sign": sign, "accuracy": accuracy}
+        return {
+            "effect": (low + high) / 2,
+            "interval_95": [low, high],
+            "interval_of_claim": [low - wider, high + wider],
+            "sign": sign,
+            "accuracy": accuracy,
+        }
 
-    assert verdict([of(0.03, 0.1)], 0.01) == "holds"
-    assert verdict([of(0.03, 0.1)], 0.2) == "unclear"
-    assert verdict([of(0.03, 0.1), of(-0.01, 0.1)], 0.01) == "unclear"
-    assert verdict([of(0.03, 0.1), of(-0.1, 0.015)], 0.01) == "does not"  # at most less than would matter
-    assert verdict([of(-0.1, 0.015, accuracy=False)], 0.9) == "unclear"
-    assert verdict([of(-2, -1, sign="-", accuracy=False)], 0.01) == "holds"
-    assert verdict([of(1, 2, sign="-", accuracy=False)], 0.01) == "does not"
-    assert verdict([of(-2, -1, accuracy=False, wider=1.5)], 0.5) == "unclear"  # refuted alone, not among the comparisons of its claim
-    assert verdict([of(0.001, 0.015)], 0.01) == "holds"  # small, but there
+    assert verdict([of(0.03, 0.1)], 0.01, final=True) == "holds"
+    assert verdict([of(0.03, 0.1)], 0.2, final=True) == "unclear"
+    assert verdict([of(0.03, 0.1), of(-0.01, 0.1)], 0.01, final=True) == "unclear"
+    assert verdict([of(0.03, 0.1), of(-0.1, 0.015)], 0.01, final=True) == "does not"  # at most less than would matter
+    assert verdict([of(-0.1, 0.015, accuracy=False)], 0.9, final=True) == "unclear"
+    assert verdict([of(-2, -1, sign="-", accuracy=False)], 0.01, final=True) == "holds"
+    assert verdict([of(1, 2, sign="-", accuracy=False)], 0.01, final=True) == "does not"
+    assert (
+        verdict([of(-2, -1, accuracy=False, wider=1.5)], 0.5, final=True) == "unclear"
+    )  # refuted alone, not among the comparisons of its claim
+    assert verdict([of(0.001, 0.015)], 0.01, final=True) == "holds"  # small, but there
+    assert verdict([of(0.001, 0.015)], 0.2, final=True) == "does not"
+    assert verdict([of(0.001, 0.015)], 0.2, final=False) == "unclear"  # p falls when other claims are complete
+    assert verdict([of(-0.1, 0.015)], 0.2, final=False) == "does not"
+    assert verdict([of(0.03, 0.1), {"sign": "+"}], 0.01, final=True) == "unclear"  # too few values
 
 
 def test_a_claim_without_all_its_runs_has_no_verdict():
     arms = {"4t4s": {"test": Observations(np.array([0.5, 0.6]))}, "agent": {"test": Observations(np.array([0.1, 0.2]))}}
     claims = {claim["id"]: claim for claim in judge(arms, {"4t4s": 2, "agent": 3})}
     assert claims["C1"]["verdict"] == "incomplete" and "effect" not in claims["C1"]["comparisons"][0]
-    (judged,) = [claim for claim in judge(arms, {"4t4s": 2, "agent": 2}) if claim["verdict"] != "incomplete"]
+    there = {claim["id"]: claim for claim in judge(arms, {"4t4s": 2, "agent": 2})}
+    assert there["C11"]["verdict"] == "incomplete" and there["C2"]["verdict"] == "unclear"  # no run has a value of transfer
+    judged = there["C1"]
     alone = judge(arms, {"4t4s": 2, "agent": 2}, [PROTOCOL["claims"][0]])[0]
-    assert judged["id"] == "C1" and judged["p_corrected"] == pytest.approx(len(PROTOCOL["claims"]) * alone["p_corrected"])
+    assert judged["p_corrected"] == pytest.approx(len(PROTOCOL["claims"]) * alone["p_corrected"])
     assert "| C1 |" in page.claims_table(claims.values())
 
 
@@ -443,7 +483,7 @@ def test_means_are_those_of_arms_with_all_runs_though_a_measure_may_lack_a_value
     all_runs = {"test": Observations(np.array([0.5, 0.7])), "recovered": Observations(np.array([1.0]))}
     arms = {"4t4s": all_runs, "agent": {"test": Observations(np.array([0.1]))}, "agents4": {}}
     means = analyse.means_of(arms, {"4t4s": 2, "agent": 2, "agents4": 2})
-    assert list(means) == ["4t4s"] and means["4t4s"]["test"]["mean"] == 0.6 and means["4t4s"]["recovered"]["runs"] == 1
+    assert list(means) == ["4t4s"] and means["4t4s"]["test"]["mean"] == 0.6 and means["4t4s"]["recovered"]["values"] == [1.0]
 
 
 def test_answers_that_are_known_are_not_asked_for_again(tmp_path, monkeypatch):
