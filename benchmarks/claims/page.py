@@ -49,7 +49,7 @@ def parts_of(folder: Path) -> dict[str, str]:
     return {
         "picture": PICTURE if (folder / "results.png").exists() else "The picture is drawn when all runs of two of its arms are there.\n",
         "claims": claims_table(results["claims"]),
-        "measures": measures_list(results["claims"]),
+        "measures": "".join(f"- `{name}`: {meaning}.\n" for name, meaning in PROTOCOL["measures"].items()),
         "arms": arms_table(results, json.loads((FOLDER / "levels.json").read_text(encoding="utf-8"))["base"]),
         "ideas": ideas_table(tried["means"], tried["runs"]),
         "confirmation": claims_table(confirmed["claims"]) if confirmed else NONE if tried["chosen"] == [] else WAITS,
@@ -83,12 +83,6 @@ def _rows(claim: Mapping[str, Any]) -> Iterator[Sequence[str]]:
 
 def _named(arm: str) -> str:
     return f"soup of {arm}" if arm in PROTOCOL["soups"] else arm
-
-
-def measures_list(claims: Iterable[Mapping[str, Any]]) -> str:
-    """Return what the claims' measures are, a line each."""
-    names = dict.fromkeys(each["measure"] for claim in claims for each in claim["comparisons"])
-    return "".join(f"- `{name}`: {PROTOCOL['measures'][name]}.\n" for name in names if name in PROTOCOL["measures"])
 
 
 def arms_table(results: Mapping[str, Any], base: Mapping[str, Any]) -> str:

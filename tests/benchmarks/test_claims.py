@@ -266,7 +266,6 @@ def test_the_page_gives_the_verdict_of_a_claim_once_and_each_effect():
     first, second = page.claims_table([claim]).splitlines()[2:]
     assert first == "| C0 | So. | **unclear** | `test`: 4t4s − soup of students (−) | +0.012 [-0.010, +0.030] | 0.046 |"
     assert second == "|  |  |  | `lead`: 4t4s against 0 (+) | +0.00023 [+0.0001, +0.0004] |  |"
-    assert page.measures_list([claim]).splitlines() == [f"- `{name}`: {PROTOCOL['measures'][name]}." for name in ("test", "lead")]
 
 
 def test_what_each_run_left_out_is_reported():
