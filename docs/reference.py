@@ -7,7 +7,7 @@ import ast
 import inspect
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from populora.core import config as settings
 from populora.core.config import Config
@@ -52,10 +52,17 @@ def configuration_page() -> str:
         lines += ["|---|---|---|---|"]
         for name in members:
             other = "" if paper[name] == defaults[name] else code(paper[name])
-            meaning = documented.get((kind.__name__, name.rpartition(".")[2]), "")
+            field = name.rpartition(".")[2]
+            meaning = documented.get((kind.__name__, field), "") + choices(get_type_hints(kind)[field])
             lines.append(f"| `{name}` | {code(defaults[name])} | {other} | {meaning} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def choices(kind: Any) -> str:
+    """Return a sentence with the values that a setting of this type may have, if they are listed."""
+    listed = get_args(kind) if get_origin(kind) is Literal else get_args(get_args(kind)[0]) if get_origin(kind) is tuple else ()
+    return f" *One of* {', '.join(map(code, listed))}." if listed else ""
 
 
 def section_class(section: str) -> type:

@@ -182,7 +182,7 @@ class LearnerConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's decay of the mean of gradients and of that of their squares."""
     epsilon: float = 1e-8
-    """AdamW's term below the fraction line."""
+    """Small number that is added to the denominator of AdamW's step."""
     weight_decay: float = 0.0
     """AdamW's decoupled weight decay of both factors."""
     grad_clip: float = 1.0
@@ -192,7 +192,8 @@ class LearnerConfig:
     clip_high: float = 0.28
     """A better action gains nothing more once its ratio is above 1 + ``clip_high`` (DAPO's clip-higher)."""
     whitening: Literal["pooled", "per_type", "member"] = "pooled"
-    """Rollouts whitened together: a member's of one role, of one role and task type (AZR), or of both roles of the single agent."""
+    """Rollouts that share a mean and a deviation. ``pooled``: those of a member in one role; ``per_type``: those of one role and task type
+    (AZR); ``member``: both roles of the single agent."""
     centring: Literal["prompt", "batch"] = "prompt"
     """Rewards are centred by prompt, and with "batch" their mean over the batch's tokens is subtracted as well (verl; the paper's presets).
     Without that, a prompt whose several samples earned the same trains nobody (reading 11)."""
@@ -236,7 +237,8 @@ class LeagueConfig:
     threshold: float = 0.5
     """Solve rate above which the student wins, for ``outcome = "threshold"``."""
     unsolved: Literal["nobody", "teacher"] = "nobody"
-    """For whom problems that no attempt solves count in a matchup: the teacher (the paper's presets) or nobody. They earn no reward."""
+    """Who wins where the student does not. ``teacher``: the teacher (the paper's presets). ``nobody``: the teacher if it would also win with
+    its unsolved problems counted as solved; otherwise it is rated as the loser, and the student is not rated."""
     pfsp_floor: float = 0.01
     """Is added to the weight p (1 - p) of a pairing. With 1e6 all pairings are equally likely."""
 
@@ -281,13 +283,14 @@ class SandboxConfig:
     cpu_seconds: float = 2.0
     """CPU time of a program."""
     wall_seconds: float = 10.0
-    """Time of a program, also if it sleeps."""
+    """Time that a program may wait. The limit moves on while it computes."""
     memory_mb: int = 1024
     """Address space of a program, MiB."""
     max_output_chars: int = 400
     """A program whose output is longer is rejected, not cut."""
     allow_weak: bool = False
-    """Run without system-call filters if the machine has none. A program can then do all that your user can."""
+    """Run also where the machine gives less isolation than system-call filters with Landlock or namespaces. Programs may then be able to do
+    what your user can."""
 
 
 @dataclass(frozen=True)
@@ -295,7 +298,7 @@ class EvaluationConfig:
     """Held-out evaluation of every solver inside training; ``every`` 0 turns it off."""
 
     every: int = 0
-    """Steps between two evaluations; the first is after the first step. 0 turns them off."""
+    """Evaluate after the first step, after every step that this divides, and after the last one. 0 turns evaluation off."""
     problems_per_type: int = 32
     """Problems of each type, from the base's held-out suite."""
 
@@ -305,7 +308,8 @@ class ClusterConfig:
     """The processes of a run, as Ray actors. Without ``learners`` the run is one process, and nothing else here may be set."""
 
     learners: int = 0
-    """Number of learners, each with the whole base and some of the adapters. On GPUs as many as the engines' GPUs, which they share."""
+    """Number of learners, each with the whole base and some of the adapters. On GPUs they share those of the engines: ``learners`` x
+    ``shards`` is ``engines`` x ``engine.tensor_parallel``."""
     shards: int = 1
     """GPUs that share one learner's base (FSDP2), for bases larger than one."""
     engines: int = 1

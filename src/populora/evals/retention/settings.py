@@ -1,8 +1,8 @@
 """Settings of the retention benchmark. The defaults are the paper's grid: snapshots at steps 5, 10, 25, 50 and 100, 50 steps of retraining.
 
-The paper names neither tasks nor batches and shows one seed; those are ours. ``operators`` are texts: ``"x4"`` is an operator at its
-defaults, ``"x4 swapped"`` has its parents in the other order, ``"m1 epsilon=0"`` has another strength, and ``"m3 refactor=balanced"``
-splits singular values in another way.
+The paper gives one example of a pair of tasks, and no batches or number of seeds; those are ours. ``operators`` are texts: ``"x4"`` is an
+operator at its defaults, ``"x4 swapped"`` has its parents in the other order, ``"m1 epsilon=0"`` has another strength, and
+``"m3 refactor=balanced"`` splits singular values in another way.
 """
 
 import tomllib
