@@ -237,8 +237,8 @@ class LeagueConfig:
     threshold: float = 0.5
     """Solve rate above which the student wins, for ``outcome = "threshold"``."""
     unsolved: Literal["nobody", "teacher"] = "nobody"
-    """Who wins where the student does not. ``teacher``: the teacher (the paper's presets). ``nobody``: the teacher if it would also win with
-    its unsolved problems counted as solved; otherwise it is rated as the loser, and the student is not rated."""
+    """Who wins where the student does not. ``teacher``: the teacher (the paper's presets). ``nobody``: the teacher if it would also win
+    with its unsolved problems counted as solved; otherwise it is rated as the loser, and the student is not rated."""
     pfsp_floor: float = 0.01
     """Is added to the weight p (1 - p) of a pairing. With 1e6 all pairings are equally likely."""
 
