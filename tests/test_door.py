@@ -64,6 +64,10 @@ def test_a_child_in_a_folder_can_be_bred_again_wherever_the_folders_move_togethe
     assert replay.main([str(tmp_path / "new" / "child")]) == 0
     _, grandchild = populora.breed([tmp_path / "new" / "child"], "m1", out=tmp_path / "new" / "grandchild")
     assert grandchild.generation == lineage.generation + 1 == 2
+    (tmp_path / "link").symlink_to(tmp_path / "new" / "deeper")
+    (tmp_path / "new" / "deeper").mkdir()
+    populora.breed([tmp_path / "new" / "child"], "m1", out=tmp_path / "link" / "linked")
+    assert replay.main([str(tmp_path / "link" / "linked")]) == 0
 
 
 def test_a_child_of_adapters_without_folders_is_not_written(tmp_path):
@@ -78,6 +82,7 @@ def test_an_adapter_is_measured_as_its_deltas_are():
     delta, other = first.delta(name).double(), second.delta(name).double()
     assert delta.shape == (8, 8)
     assert first.norm() == pytest.approx(float(delta.norm()))
+    assert len(first.to(torch.bfloat16).fingerprint()) == 64
     assert first.cosine(second) == pytest.approx(float((delta * other).sum() / delta.norm() / other.norm()), abs=1e-6)
     assert first.cosine(populora.Adapter({name: (torch.zeros(4, 8), torch.zeros(8, 4))}, 4, 8.0)) == 0.0
     torch.testing.assert_close(first.singular_values()[name].double(), torch.linalg.svdvals(delta)[:4], rtol=1e-5, atol=1e-5)
@@ -97,6 +102,18 @@ def test_settings_are_changed_by_name_and_the_others_stay():
 def test_breeding_refuses_what_is_no_list_of_parents(parents):
     with pytest.raises(ConfigError, match="expected a list of adapters or PEFT folders"):
         populora.breed(parents, "x1")
+
+
+def test_breeding_refuses_no_parents_and_a_strength_beyond_all_floats(tmp_path):
+    with pytest.raises(ConfigError, match=r"takes 1 parent\(s\), got 0"):
+        populora.breed([], "m1", out=tmp_path / "child")
+    with pytest.raises(ConfigError, match="expected a finite number"):
+        populora.breed([adapter(seed=1)], "m1", epsilon=10**400)
+
+
+def test_figures_of_no_run_are_refused():
+    with pytest.raises(ConfigError, match="expected one run or more"):
+        populora.figures()
 
 
 def test_breeding_refuses_a_refactor_that_the_operator_does_not_use():

@@ -178,18 +178,22 @@ def figures(*runs: str | Path | RunDirectory) -> dict[str, Figure]:
     """Return the figures of `populora report` for one or more runs by name, those that can be made.
 
     A figure has ``title``, ``definition`` (the caption), ``rows`` (its numbers as records), ``csv()``, and ``draw()``, which returns a
-    figure of matplotlib. Runs of equal settings but for the seed are one arm. Raises `RunDirectoryError` for a folder that is no run.
+    figure of matplotlib. Runs of equal settings but for the seed are one arm. Raises `ConfigError`
+    without runs, and `RunDirectoryError` for a folder that is no run.
 
     Examples:
         >>> figures = populora.figures("runs/first")
         >>> "lineage" in figures, figures["dynamics"].title
         (True, 'Training dynamics')
     """
+    from populora.core.errors import ConfigError
     from populora.report.arms import arms_of
     from populora.report.figure import Figure, Study
     from populora.report.figures import make_figures
     from populora.runs.reader import RunDirectory
 
+    if not runs:
+        raise ConfigError("figures: expected one run or more, got none")
     folders = [run.folder if isinstance(run, RunDirectory) else Path(run) for run in runs]
     return {figure.name: figure for figure in make_figures(Study(arms_of(folders))) if isinstance(figure, Figure)}
 

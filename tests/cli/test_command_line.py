@@ -99,13 +99,22 @@ def test_run_directory_is_named_after_the_file_and_numbered(training):
 
     def train(config: Config, folder: Path, display: object, stop: object) -> Summary:
         folders.append(folder)
-        folder.mkdir(parents=True)
+        assert folder.is_dir(), "a run that starts meanwhile must not take it"
+        (folder / "config.json").write_text("{}")
         return summary(folder, 30, stopped=False)
 
     training(train)
     Path("tiny.toml").write_text("")
     assert main(["train", "tiny.toml"]) == main(["train", "tiny.toml"]) == main(["train"]) == 0
     assert folders == [Path("runs/tiny"), Path("runs/tiny-2"), Path("runs/tiny-3")]
+
+
+def test_a_run_that_fails_before_it_writes_leaves_no_folder(training):
+    def train(config: Config, folder: Path, display: object, stop: object) -> Summary:
+        raise ConfigError("no")
+
+    training(train)
+    assert main(["train"]) == 2 and not list(Path("runs").iterdir())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

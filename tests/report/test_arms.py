@@ -48,6 +48,12 @@ def test_a_setting_of_the_method_makes_another_arm_and_stands_in_the_label(runs,
     ]  # fmt: skip
 
 
+def test_settings_that_a_single_agent_does_not_use_make_no_other_arm(runs, copied):
+    other = changed(copied("agent", to="other"), population={"teachers": 7}, evolution={"every": 3}, league={"pfsp_floor": 0.5})
+    ((_, names, _),) = facts(runs["agent"], other)
+    assert names == ["agent", "other"]
+
+
 def test_single_agents_are_baselines_beside_a_population_alone(runs):
     population, agents = [runs["pair"]], [runs["agent"], runs["agent-1"]]
     first, second = arms_of([*population, *agents])

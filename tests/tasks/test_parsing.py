@@ -144,7 +144,7 @@ def test_incomplete_proposals_are_rejected_by_name(task, answer, reason):
 
 
 @pytest.mark.parametrize(
-    "smuggled", ["</think>", "<think>", "<answer>", "</answer>", "Assistant:", "<|endoftext|>", "<eos>", "<solve>", "<code_f>"]
+    "smuggled", ["</think>", "<think>", "<answer>", "</answer>", "Assistant:", "<|endoftext|>", "<eos>", "<solve>", "<code_f>", "<sql_o>"]
 )
 def test_markup_inside_a_proposal_is_rejected(smuggled):
     assert parse_proposal(O, proposal(program=f"def f(x):\n    return '{smuggled}'"), 2) == "contains_markup"

@@ -132,6 +132,7 @@ def test_factors_of_parents_without_a_common_basis_are_mixed_only_if_the_setting
         ({"evolution": EvolutionConfig(operators=("m99",))}, "m99"),
         ({"evolution": EvolutionConfig(operators=("x1",), cull_fraction=0.75)}, "cull fewer"),
         ({"evolution": EvolutionConfig(operators=("x1", "x4"))}, "all mix factors"),
+        ({"evolution": EvolutionConfig(operators=("m1", "m2", "svd_structured"))}, "got m1 more than once"),
         ({"lora": LoraConfig(1, 2.0)}, r"'x3' needs lora\.rank 2 or more, got 1"),
         (
             {"lora": LoraConfig(2, 4.0), "evolution": EvolutionConfig(operators=("rank_perturbation",))},
@@ -142,6 +143,7 @@ def test_factors_of_parents_without_a_common_basis_are_mixed_only_if_the_setting
 def test_operators_that_could_never_be_used_are_refused_before_the_run(changes, message):
     check_operators(CONFIG)
     check_operators(replace(CONFIG, population=PopulationConfig(2, 2), lora=LoraConfig(1, 2.0)))  # of two, nothing can be crossed
+    check_operators(replace(CONFIG, population=PopulationConfig(1, 4), lora=LoraConfig(8, 16.0, ranks=(1, 8, 8, 8, 8))))  # a lone teacher
     with pytest.raises(ConfigError, match=message):
         check_operators(replace(CONFIG, **changes))
 

@@ -65,7 +65,7 @@ class Adapter:
         for name, pair in sorted(self.modules.items()):
             digest.update(f"{name}:{tuple(pair[0].shape)}:{tuple(pair[1].shape)}".encode())
             for tensor in pair:
-                digest.update(tensor.detach().contiguous().numpy().data)  # its own memory, not a copy
+                digest.update(tensor.detach().contiguous().view(torch.uint8).numpy().data)  # its own memory, not a copy
         return digest.hexdigest()
 
 

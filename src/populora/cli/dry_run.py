@@ -7,6 +7,7 @@ from rich.console import Console
 from populora.cli.plan import plan_run, render_plan
 from populora.core.config import Config
 from populora.core.invocation import pasteable
+from populora.domains.registry import load_domains
 from populora.engine.planning.hardware import CPU, parse_gpus
 from populora.engine.planning.planner import check_fits
 from populora.runs.loggers import check_loggers
@@ -23,6 +24,7 @@ CHECKS = (
 
 def dry_run(config: Config, folder: Path, gpu: str = "", gpus: str = "") -> int:
     """Print the plan of a run, and what was checked and what cannot be; returns 0. Raises `PopuloraError` for an invalid run."""
+    load_domains(config.domains)
     check_operators(config)
     check_loggers(config.track)
     held_out_suite(config)

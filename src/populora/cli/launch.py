@@ -23,6 +23,7 @@ from populora.core.errors import ConfigError, did_you_mean
 from populora.core.files import write_folder
 from populora.core.invocation import pasteable
 from populora.core.presets import DEFAULT, settings_file
+from populora.domains.registry import load_domains
 from populora.engine.planning.hardware import count_idle_gpus, fill_gpus
 
 RAY = "2.60.0"  # the version that pyproject.toml allows
@@ -132,6 +133,7 @@ def cluster_config(args: Slurm | Kubernetes | Ssh) -> Config:
     if isinstance(args, Kubernetes) and not args.image:
         raise ConfigError("expected --image, the name of a container image with populora, vLLM and Ray")
     check(args.settings)
+    load_domains(args.settings.domains)
     config = fill_gpus(args.settings, args.gpus, args.nodes)
     if not config.cluster.learners:
         raise ConfigError("a run without cluster.learners is one process and needs no cluster: start it with `populora train`")

@@ -16,6 +16,7 @@ from populora.core.config import Config
 from populora.core.config_check import check
 from populora.core.errors import ConfigError
 from populora.core.presets import DEFAULT
+from populora.domains.registry import load_domains
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.hardware import CPU, cluster_settings, count_idle_gpus, fill_gpus, find_gpu, parse_gpus
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def plan_run(config: Config, gpu: str = "", gpus: int = 0, nodes: int = 1, assumed: Assumptions | None = None) -> Plan:
     """Plan a run; an empty ``gpu`` and 0 ``gpus`` follow the settings. Raises `ConfigError` for what cannot be planned."""
+    load_domains(config.domains)
     gpu = gpu or (CPU if config.base.device == "cpu" else GPU)
     if gpu == CPU:
         if gpus > 1 or nodes > 1:

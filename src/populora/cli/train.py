@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -19,7 +19,7 @@ from populora.core.config_check import check
 from populora.core.errors import ConfigError
 from populora.core.invocation import command, pasteable
 from populora.core.presets import DEFAULT, preset_names, read_preset, settings_file
-from populora.runs.directory import RUNS, check_free, free_folder
+from populora.runs.directory import RUNS, check_free, free_folder, reserved_folder
 from populora.runs.display import Display, PlainDisplay
 from populora.runs.summary import Summary
 from populora.sandbox.runner import PYTHON
@@ -54,19 +54,21 @@ def main(arguments: Sequence[str]) -> int:
     if args.list:
         sys.stdout.write(pasteable(preset_list(preset_names())))
         return 0
-    folder = args.out or free_folder(RUNS, settings_file(args.config).stem)
+    name = settings_file(args.config).stem
     check(args.settings)
-    check_free(folder)
+    if args.out:
+        check_free(args.out)
     if args.dry_run:
         from populora.cli.dry_run import dry_run
 
-        return dry_run(args.settings, folder, args.gpu, args.gpus)
+        return dry_run(args.settings, args.out or free_folder(RUNS, name), args.gpu, args.gpus)
     if args.gpu or args.gpus:
         raise ConfigError("--gpu and --gpus name the hardware of a dry run: expected --dry-run with them. A run takes base.device.")
 
     from populora.training.loop import train
 
-    return run_displayed(folder, args.settings, lambda display, stop: train(args.settings, folder, display, stop))
+    with nullcontext(args.out) if args.out else reserved_folder(RUNS, name) as folder:
+        return run_displayed(folder, args.settings, lambda display, stop: train(args.settings, folder, display, stop))
 
 
 def preset_list(names: Sequence[str]) -> str:

@@ -21,6 +21,8 @@ _HOW_IT_RAN = (
     "base.kernels",
 )  # fmt: skip
 """Prefixes of settings in which runs of an arm may differ. Bases are compared by their fingerprint instead of their path."""
+_OF_A_POPULATION = ("population.teachers", "population.students", "evolution.", "league.")
+"""Those that a single agent does not use."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ def unique_names(folders: Sequence[Path]) -> list[str]:
 
 def _method_settings(run: RunData) -> dict[str, Any]:
     """Return the settings that make an arm, by dotted name."""
-    settings = {name: value for name, value in flatten(to_mapping(run.config)).items() if not name.startswith(_HOW_IT_RAN)}
+    unused = (*_HOW_IT_RAN, *_OF_A_POPULATION) if run.config.population.single_agent else _HOW_IT_RAN
+    settings = {name: value for name, value in flatten(to_mapping(run.config)).items() if not name.startswith(unused)}
     return {**settings, "base": run.facts.get("base_sha256", run.config.base.path)[:12]}
 
 

@@ -86,8 +86,10 @@ class Study:
 
     @property
     def main(self) -> Arm | None:
-        """The arm of the figures about one population: the largest, a baseline only if there is no other."""
-        return max(self.populations, key=lambda arm: (not arm.baseline, arm.adapters), default=None)
+        """The arm of the figures about one population: the largest that has a step, a baseline only if there is no other."""
+        return max(
+            self.populations, key=lambda arm: (any(run.metrics.last_step for run in arm.runs), not arm.baseline, arm.adapters), default=None
+        )
 
 
 def describe_runs(arms: Sequence[Arm]) -> str:

@@ -7,7 +7,7 @@ holds ``lock``.
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,11 @@ def read_config(folder: Path) -> Config:
     """Read the resolved settings of a run. Raises `RunDirectoryError` if ``folder`` is none."""
     if not (folder / CONFIG).is_file():
         raise RunDirectoryError(f"'{folder}' is not a run directory: expected a '{CONFIG}' in it. `ls runs/` shows the runs.")
+    settings = read_json(folder / CONFIG)
+    if "population" not in settings:
+        raise RunDirectoryError(f"'{folder}' is not a run of `populora train`: its '{CONFIG}' has no population. Leave it out.")
     try:
-        config = from_mapping(read_json(folder / CONFIG))
+        config = from_mapping(settings)
     except ConfigError as error:
         raise _other_version(folder, str(error).partition(". ")[0]) from error
     if (folder / FACTS).is_file() and (written := read_json(folder / FACTS).get("format")) != FORMAT:
@@ -142,6 +145,22 @@ def free_folder(root: Path, name: str) -> Path:
     while candidate.exists():
         candidate, number = root / f"{name}-{number}", number + 1
     return candidate
+
+
+@contextmanager
+def reserved_folder(root: Path, name: str) -> Iterator[Path]:
+    """Make the `free_folder`, so that a run that starts meanwhile takes another one. It goes again if nothing was written to it."""
+    while True:
+        folder = free_folder(root, name)
+        make_folder(root)
+        with disk_errors(folder, "write"), suppress(FileExistsError):
+            folder.mkdir()
+            break
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def config_hash(config: Config) -> str:

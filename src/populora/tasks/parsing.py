@@ -10,17 +10,15 @@ unless a setting turns on `search_solution`, AZR's search outside them.
 
 import re
 from dataclasses import dataclass
-from functools import cache
 
 from populora.core.types import Kind, Measures, TaskType
-from populora.domains.declaration import Domain
 from populora.domains.registry import domain_of
 
 _FORMAT = re.compile(r"</think>\s*<answer>")
 _FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
-_MARKUP = (
+_MARKUP = re.compile(
     r"</?(?:think|answer)>|```|Assistant:"  # markup of the parser and the conversation template
-    r"|<(?:propose|solve|TASKS|pad|eos)>|<\|\w+\|>"  # control tokens of tiny bases and of chat models
+    r"|<(?:propose|solve|[a-z][a-z0-9]{0,19}_[iof]|pad|eos)>|<\|\w+\|>"  # control tokens of tiny bases, of any domain, and of chat models
 )
 _NAMES = {Kind.INPUT: "input", Kind.OUTPUT: "output"}
 _MARKS = (r"#\s?{}:", r"\b{}\(", r"<{}>", r"\bthe {} is:?")
@@ -80,7 +78,7 @@ def parse_proposal(task: TaskType, answer: str, inputs_wanted: int) -> ProposalT
         return text
     if not all(text.inputs):
         return "no_input"
-    if has_markup(domain, text.program, text.message, *text.inputs):
+    if has_markup(text.program, text.message, *text.inputs):
         return "contains_markup"
     if domain.one_line_inputs and any(len(part.splitlines()) > 1 for part in text.inputs):
         return "multiline_input"
@@ -103,14 +101,9 @@ def _inputs_and_message(answer: str, wanted: int) -> ProposalText | str:
     return ProposalText("", tuple(inputs[-wanted:]), messages[0]) if any(messages[:1]) else "no_message"
 
 
-def has_markup(domain: Domain, *texts: str) -> bool:
+def has_markup(*texts: str) -> bool:
     """Return True if a text contains think or answer tags, code fences, ``Assistant:`` or a control token."""
-    return any(map(_markup_of(domain.task_types).search, texts))
-
-
-@cache
-def _markup_of(tasks: tuple[TaskType, ...]) -> re.Pattern[str]:
-    return re.compile(_MARKUP.replace("TASKS", "|".join(tasks)))
+    return any(map(_MARKUP.search, texts))
 
 
 def parse_solution(task: TaskType, answer: str) -> str | None:

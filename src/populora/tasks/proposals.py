@@ -65,7 +65,7 @@ def check_inputs(domain: Domain, text: ProposalText, verdicts: Verdicts, key: Ke
     if len(set(map(key, parsed.values))) < len(parsed.values):
         return "duplicate_inputs"
     inputs = tuple(value.literal for value in parsed.values)
-    return "contains_markup" if has_markup(domain, *inputs) else replace(text, inputs=inputs, measures=measured.measures)
+    return "contains_markup" if has_markup(*inputs) else replace(text, inputs=inputs, measures=measured.measures)
 
 
 def build_problem(
@@ -79,7 +79,7 @@ def build_problem(
     verdict = verdicts[run_job(domain_of(request.task), text.program, text.inputs, tasks)]
     if not verdict.ok:
         return reason_of(verdict)
-    if has_markup(domain_of(request.task), *(value.literal for value in verdict.values)):
+    if has_markup(*(value.literal for value in verdict.values)):
         return "contains_markup"
     pairs = tuple(Example(inputs, value.literal) for inputs, value in zip(text.inputs, verdict.values, strict=True))
     shown, hidden = pairs, ()

@@ -27,13 +27,16 @@ def check_operators(config: Config) -> None:
     if config.population.single_agent or not config.evolution.every:
         return
     operators = {name: get_operator(name) for name in config.evolution.operators}
+    named = [get_operator(name).name for name in config.evolution.operators]
+    if repeated := sorted({name for name in named if named.count(name) > 1}):
+        raise ConfigError(f"evolution.operators: expected each operator once, got {', '.join(repeated)} more than once")
     fewest = min(operator.arity for operator in operators.values())
-    rank = min(config.lora.ranks or (config.lora.rank,))
-    replaced = 0
+    ranks = config.lora.ranks or (config.lora.rank,) * config.population.members
+    replaced = first = 0
     sizes = config.population
     for role, size in [("agents", sizes.agents)] if sizes.agents else [("teachers", sizes.teachers), ("students", sizes.students)]:
-        culled = cull_count(size, config.evolution.cull_fraction)
-        replaced += culled
+        culled, rank = cull_count(size, config.evolution.cull_fraction), min(ranks[first : first + size])
+        replaced, first = replaced + culled, first + size
         if culled and fewest > size - culled:
             raise ConfigError(
                 f"evolution.operators {', '.join(operators)} all need {fewest} parents, but of {size} {role} "

@@ -85,11 +85,13 @@ def breed_folders(
     The child is named after ``out`` and is one generation younger than its parents. Raises as `breed`, and `AdapterError` for folders of
     different bases, unless they are allowed, and for an ``out`` that is not empty.
     """
+    out = out.resolve()
+    (operator or get_operator(plan.operator)).check_arity(len(parents))
     folders = [read_folder(parent) for parent in parents]
     check_agreement(parents, [folder.settings for folder in folders], allow_other_base)
     generation = 1 + max(lineage.generation if lineage else 0 for lineage, _ in map(read_lineage, parents))
     names = [os.path.relpath(parent, out) for parent in parents]  # holds as long as the folders move together
-    plan = replace(plan, member=out.resolve().name, generation=generation)
+    plan = replace(plan, member=out.name, generation=generation)
     child, lineage = breed([folder.adapter for folder in folders], plan, names, operator=operator)
     save_folder(child, out, {CONFIG_FILE: folders[0].text, LINEAGE_FILE: lineage_bytes(lineage, versions(BREEDING))})
     return child, lineage

@@ -7,7 +7,7 @@ Entry points are loaded when a name that is not built in is asked for, never at 
 """
 
 import inspect
-import math
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -83,7 +83,8 @@ class Operator:
                 hint = did_you_mean(name, defaults, cutoff=0.4)
                 raise ConfigError(f"operator '{self.name}' has no strength '{name}'.{hint} It has: {', '.join(defaults) or 'none'}.")
             kind = str if isinstance(defaults[name], str) else (int, float)
-            if not isinstance(value, kind) or isinstance(value, bool) or (not isinstance(value, str) and not math.isfinite(value)):
+            huge = not isinstance(value, str) and not abs(value) <= sys.float_info.max
+            if not isinstance(value, kind) or isinstance(value, bool) or huge:
                 expected = "a word" if kind is str else "a finite number"
                 raise ConfigError(f"operator '{self.name}', strength '{name}': expected {expected}, got {value!r}")
 

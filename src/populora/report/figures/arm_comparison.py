@@ -35,6 +35,8 @@ def comparison_figure(study: Study) -> Figure | MissingFigure:
     left_out = f" Left out, because an arm lacks them: {', '.join(lacking)}." if lacking else ""
     if single := [arm.label for arm in arms if len(arm.runs) < 2]:
         left_out += f" No interval with {', '.join(single)}: a single run says nothing about how much seeds differ."
+    if repeated := [arm.label for arm in arms if len(set(arm.seeds)) < len(arm.runs)]:
+        left_out += f" A seed occurs twice in {', '.join(repeated)}: equal seeds give equal runs, so intervals are too narrow."
     return Figure(
         *FIGURE,
         definition=(

@@ -71,7 +71,7 @@ def run_statement(statement: Statement, tables: list[Table], looks: Iterator[int
         connection.text_factory = _text
         _fill(connection, tables)
         rows = read_rows(connection, statement, {name: [column for column, _ in columns] for name, columns, _ in tables}, Bounds(looks))
-    return [tuple(rounded(check_shown(value)) for value in row) for row in rows]
+    return [tuple(check_shown(rounded(check_shown(value))) for value in row) for row in rows]
 
 
 def open_connection(heap_bytes: int) -> sqlite3.Connection:
