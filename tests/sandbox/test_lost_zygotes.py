@@ -1,7 +1,9 @@
 """Sandbox processes that are lost, late or old are replaced, without a lost verdict, and none outlives its pool or trainer."""
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -31,6 +33,34 @@ def test_a_zygote_lost_in_the_middle_of_a_group_costs_no_verdict(new_pool, monke
     verdicts = pool.run([Job("run", "import time\ndef f(x): time.sleep(0.05); return x", (str(n),)) for n in range(8)])
     assert [outcome(verdict) for verdict in verdicts] == [f"ok {n}" for n in range(8)]
     assert len(sorted(os.listdir("/proc/self/fd"))) == len(before)
+
+
+def test_a_failure_of_the_machine_costs_its_jobs_alone(new_pool, monkeypatch):
+    pool, real, made = new_pool(), socket.socketpair, []
+    jobs = [Job("run", "def f(x): return x", (str(n),)) for n in range(8)]
+
+    def socketpair():
+        made.append(1)
+        if len(made) == 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real()
+
+    monkeypatch.setattr(process.socket, "socketpair", socketpair)
+    with pytest.raises(SandboxFault, match="cannot be reached: Too many open files"):
+        pool.run(jobs)
+    assert [outcome(verdict) for verdict in pool.run(jobs)] == [f"ok {n}" for n in range(8)]
+
+
+def test_a_forked_process_is_told_to_make_a_pool_of_its_own(new_pool):
+    pool = new_pool()
+    child = os.fork()
+    if not child:
+        try:
+            pool.run([Job("run", "def f(x): return x", ("7",))])
+        except SandboxFault:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_a_killed_zygote_is_replaced_and_the_job_done(new_pool):

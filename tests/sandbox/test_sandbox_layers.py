@@ -54,6 +54,17 @@ def test_the_tier_standard_has_landlock_or_namespaces(monkeypatch, missing, laye
     assert layers.isolation(tier="standard").layers == {layer, "seccomp", "limits"}
 
 
+def test_a_probe_that_could_not_run_is_made_again(monkeypatch):
+    def broken(*arguments, **options):
+        raise OSError("Too many open files")
+
+    monkeypatch.setattr(layers, "_PROBED", {})
+    with monkeypatch.context() as patched:
+        patched.setattr(layers.subprocess, "run", broken)
+        assert not any(holds for holds, _ in layers.probe_layers(None).values())
+    assert layers.probe_layers(None)["limits"][0]
+
+
 @pytest.mark.skipif(not layers.probe_layers(shutil.which("bwrap"))["namespaces"][0], reason="needs bubblewrap and user namespaces")
 def test_namespaces_alone_hide_all_installed_packages(tmp_path):
     """Those of the trainer's virtual environment, and those beside the standard library."""

@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from small_run import SMALL
 
 from populora.core.config import EvaluationConfig
+from populora.core.errors import ConfigError
+from populora.training.evaluation import check_held_out
 from populora.training.loop import COLLECT_AFTER, build_run, prompt_fits, without_long_lived
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
@@ -56,6 +59,12 @@ def test_long_lived_objects_are_left_out_of_garbage_collection_until_the_end_als
     with pytest.raises(ValueError, match="the end"):
         fail()
     assert frozen[0] > 0 and gc.get_freeze_count() == 0 and gc.get_threshold() == thresholds
+
+
+def test_held_out_prompts_that_do_not_fit_are_refused_before_the_run():
+    run = SimpleNamespace(held_out=["1", "2", "3"], solve_prompt=str, fits=lambda prompt: prompt != "2", config=SMALL)
+    with pytest.raises(ConfigError, match="prompts of 1 held-out problems are longer than"):
+        check_held_out(run)
 
 
 @pytest.mark.slow

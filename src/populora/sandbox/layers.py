@@ -4,7 +4,6 @@ Tier ``full`` is namespaces (bubblewrap), Landlock, seccomp and limits. ``standa
 it needs no privilege and works in containers. Everything less is ``weak``.
 """
 
-import functools
 import importlib.util
 import json
 import os
@@ -72,11 +71,22 @@ def _tier_of(layers: frozenset[str]) -> Tier:
     return "standard" if {"seccomp", "limits"} <= layers and layers & {"landlock", "namespaces"} else "weak"
 
 
-@functools.cache
 def probe_layers(bubblewrap: str | None) -> dict[str, tuple[bool, str]]:
-    """Try every layer in a process of its own. Returns whether it holds, and the detail, by layer."""
-    namespaces = _probe("namespaces", bubblewrap) if bubblewrap else (False, "bwrap is not on PATH: install bubblewrap")
-    return {"namespaces": namespaces} | {layer: _probe(layer, None) for layer in ("landlock", "seccomp", "limits")}
+    """Try every layer in a process of its own. Returns whether it holds, and the detail, by layer.
+
+    They are tried once in a process, but again if a probe could not run, for example while files could not be opened.
+    """
+    if bubblewrap not in _PROBED:
+        namespaces = _probe("namespaces", bubblewrap) if bubblewrap else (False, "bwrap is not on PATH: install bubblewrap")
+        probes = {"namespaces": namespaces} | {layer: _probe(layer, None) for layer in ("landlock", "seccomp", "limits")}
+        if any(detail.startswith(_FAILED) for _, detail in probes.values()):
+            return probes
+        _PROBED[bubblewrap] = probes
+    return _PROBED[bubblewrap]
+
+
+_PROBED: dict[str | None, dict[str, tuple[bool, str]]] = {}
+_FAILED = "the probe failed"
 
 
 def _probe(layer: str, bubblewrap: str | None) -> tuple[bool, str]:
@@ -88,7 +98,7 @@ def _probe(layer: str, bubblewrap: str | None) -> tuple[bool, str]:
         answer = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         words = getattr(error, "stderr", None) or str(error).encode()
-        return False, f"the probe failed: {words.decode(errors='replace').strip()[-200:]}"
+        return False, f"{_FAILED}: {words.decode(errors='replace').strip()[-200:]}"
     return bool(answer["holds"]), str(answer["detail"])
 
 

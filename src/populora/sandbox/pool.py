@@ -6,6 +6,7 @@ pool, and at most one unit of jobs per worker runs at a time.
 
 import heapq
 import itertools
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
@@ -57,6 +58,7 @@ class SandboxPool:
         self.tier: Tier = isolated.tier
         self._limits = limits
         self._closing = False
+        self._process = os.getpid()
         self._queue: list[_Task] = []
         self._changed = threading.Condition()
         self._arrivals = itertools.count()
@@ -144,6 +146,8 @@ class SandboxPool:
     def _check_open(self) -> None:
         if self._closing:
             raise SandboxFault("the sandbox pool is closed")
+        if os.getpid() != self._process:
+            raise SandboxFault("the sandbox pool belongs to the process that this one was forked from: make a pool, or a Verifier, here")
 
     def close(self, now: bool = False) -> None:
         """End all processes of the pool and wait for their end.

@@ -159,7 +159,10 @@ class Worker:
         return verdicts
 
     def _exchange(self, key: tuple[str, int], requests: Sequence[tuple[bytes, int]]) -> list[ChildExit | None]:
-        """Run one child after the other. The list ends early, with None, at a job that lost its zygote."""
+        """Run one child after the other. The list ends early, with None, at a job that lost its zygote. Raises `SandboxFault`.
+
+        After any other failure the zygote goes, too: its answers to what was submitted would be taken for those to later jobs.
+        """
         zygote = self._zygotes.get(key) or self._replace(key)
         outcomes: list[ChildExit | None] = []
         submissions: list[Submission] = []
@@ -173,6 +176,13 @@ class Worker:
             for submission in submissions:
                 submission.channel.close()
             self._replace(key)
+        except BaseException as error:
+            for submission in submissions:
+                submission.channel.close()
+            self._zygotes.pop(key, zygote).close()
+            if isinstance(error, OSError):
+                raise SandboxFault(f"the sandbox process cannot be reached: {error.strerror}") from error
+            raise
         else:
             if zygote.served >= _SERVICE:
                 self._replace(key)

@@ -42,6 +42,15 @@ def held_out_suite(config: Config) -> list[Problem]:
     return load_held_out(config.base, config.evaluation.problems_per_type, config.task_types) if config.evaluation.every else []
 
 
+def check_held_out(run: Run) -> None:
+    """Raise `ConfigError` unless the prompts of all held-out problems fit: before a run begins rather than in its first step."""
+    if too_long := sum(not run.fits(run.solve_prompt(problem)) for problem in run.held_out):
+        raise ConfigError(
+            f"the prompts of {too_long} held-out problems are longer than selfplay.max_prompt_tokens, "
+            f"{run.config.selfplay.max_prompt_tokens}: raise it, or set evaluation.every = 0"
+        )
+
+
 def evaluate_if_due(run: Run, step: int) -> dict[str, float]:
     """Compute greedy accuracy by ``member/type`` and ``member/all``, and mean response tokens by ``member/tokens``, if ``step`` is due."""
     if not evaluation_due(run.config, step):

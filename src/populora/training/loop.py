@@ -34,7 +34,7 @@ from populora.tasks.coverage import Archive, tessellation_sha256
 from populora.tasks.render import prompts_of
 from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import ProblemBuffer
-from populora.training.evaluation import held_out_suite
+from populora.training.evaluation import check_held_out, held_out_suite
 from populora.training.evolution import check_operators
 from populora.training.population import initial_population
 from populora.training.propose import check_prompts
@@ -54,6 +54,7 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
         display.phase("filling the buffer")
         seeds = fill_buffer(run, display.remark)
         check_prompts(run)
+        check_held_out(run)
         with new_run(folder, config, {**run.fingerprints, "seeds_sha256": seeds, "computation": run.computation}):
             if run.sampler.decoder.startswith("torch "):
                 display.remark(f"decoding by {run.sampler.decoder}, which is several times slower than C")
