@@ -109,6 +109,8 @@ def test_breeding_refuses_no_parents_and_a_strength_beyond_all_floats(tmp_path):
         populora.breed([], "m1", out=tmp_path / "child")
     with pytest.raises(ConfigError, match="expected a finite number"):
         populora.breed([adapter(seed=1)], "m1", epsilon=10**400)
+    with pytest.raises(ConfigError, match="expected a finite number, got None"):
+        populora.breed([adapter(seed=1)], "m1", epsilon=None)
 
 
 def test_figures_of_no_run_are_refused():

@@ -126,9 +126,9 @@ def proposed(runs: Iterable[MeasuredRun], suite: str) -> list[int]:
     return sorted({place for run in runs for place in run.facts["contaminated"][suite]})
 
 
-def validation_accuracies(runs: Sequence[MeasuredRun], proposed: Sequence[int]) -> Values:
-    """Accuracy of each solver of the runs on the validation suite, without the problems in ``proposed``: the same ones for all."""
-    return np.delete(np.concatenate([run.greedy("validation") for run in runs]), proposed, axis=1).mean(1)
+def validation_accuracies(runs: Sequence[MeasuredRun], left_out: Sequence[int]) -> Values:
+    """Accuracy of each solver of the runs on the validation suite, without the problems in ``left_out``: the same ones for all."""
+    return np.delete(np.concatenate([run.greedy("validation") for run in runs]), left_out, axis=1).mean(1)
 
 
 def weakest_validity(run: MeasuredRun) -> float:

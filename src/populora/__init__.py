@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,13 +83,13 @@ def train(config: Config | str | Path = "tiny", out: str | Path | None = None, v
     Raises `PopuloraError` before anything is written if the settings cannot work here. After an interrupt `resume` continues the run.
     """
     from populora.core.config import Config
-    from populora.runs.directory import RUNS, free_folder
+    from populora.runs.directory import RUNS, reserved_folder
     from populora.runs.reader import RunDirectory
     from populora.training.loop import train
 
     settings, name = (config, "run") if isinstance(config, Config) else (load_config(config), Path(config).stem)
-    folder = Path(out) if out is not None else free_folder(RUNS, name)
-    train(settings, folder, _display(folder, settings, verbose))
+    with reserved_folder(RUNS, name) if out is None else nullcontext(Path(out)) as folder:
+        train(settings, folder, _display(folder, settings, verbose))
     return RunDirectory(folder)
 
 
@@ -178,8 +179,8 @@ def figures(*runs: str | Path | RunDirectory) -> dict[str, Figure]:
     """Return the figures of `populora report` for one or more runs by name, those that can be made.
 
     A figure has ``title``, ``definition`` (the caption), ``rows`` (its numbers as records), ``csv()``, and ``draw()``, which returns a
-    figure of matplotlib. Runs of equal settings but for the seed are one arm. Raises `ConfigError`
-    without runs, and `RunDirectoryError` for a folder that is no run.
+    figure of matplotlib. Runs of equal settings but for the seed are one arm. Raises `ConfigError` without runs, and
+    `RunDirectoryError` for a folder that is no run.
 
     Examples:
         >>> figures = populora.figures("runs/first")

@@ -54,8 +54,9 @@ def test_vllm_and_ray_are_recorded_where_they_are_installed_and_the_run_uses_the
     assert changed_versions(tmp_path / "clustered") == ["vllm 0.32.0, now not installed", "ray 2.60.0, now not installed"]
 
 
-def test_the_folder_of_another_command_is_no_run(tmp_path):
-    (tmp_path / "config.json").write_text('{"parents": ["code_o", "code_f"]}')
+@pytest.mark.parametrize("content", ['{"parents": ["code_o", "code_f"]}', "3"])
+def test_the_folder_of_another_command_is_no_run(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
     with pytest.raises(RunDirectoryError, match="is not a run of `populora train`"):
         read_config(tmp_path)
 

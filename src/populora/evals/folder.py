@@ -65,8 +65,8 @@ def _merge(out: Path, recorded: Mapping[str, Any], values: Mapping[str, Any], pa
 def snapshot_adapters(models: Sequence[EvalModel], out: Path, run_id: str = "") -> tuple[EvalModel, ...]:
     """Copy the adapters into ``out``, but for members that it has, whose run may have trained on. Raises `ConfigError` for others."""
     recorded = read_description(out)["settings"]["models"]
-    found = {recorded[model.name].get("step") if model.name in recorded else model.step for model in models if model.step is not None}
-    steps = found - {None}  # of an adapter of that name, which is no member: it is refused below
+    steps = {recorded[model.name].get("step") if model.name in recorded else model.step for model in models if model.step is not None}
+    steps.discard(None)  # of an adapter of that name, which is no member: it is refused below
     if len(steps) > 1:
         fault = f"'{out}' has members at step {min(steps)} of the run, which is at step {max(steps)} now"
         raise ConfigError(f"{fault}: evaluate the members that it has, or all of them into a new folder (--out)")

@@ -88,7 +88,7 @@ def read_config(folder: Path) -> Config:
     if not (folder / CONFIG).is_file():
         raise RunDirectoryError(f"'{folder}' is not a run directory: expected a '{CONFIG}' in it. `ls runs/` shows the runs.")
     settings = read_json(folder / CONFIG)
-    if "population" not in settings:
+    if not isinstance(settings, dict) or "population" not in settings:
         raise RunDirectoryError(f"'{folder}' is not a run of `populora train`: its '{CONFIG}' has no population. Leave it out.")
     try:
         config = from_mapping(settings)

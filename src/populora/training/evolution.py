@@ -27,7 +27,7 @@ def check_operators(config: Config) -> None:
     if config.population.single_agent or not config.evolution.every:
         return
     operators = {name: get_operator(name) for name in config.evolution.operators}
-    named = [get_operator(name).name for name in config.evolution.operators]
+    named = [operators[name].name for name in config.evolution.operators]
     if repeated := sorted({name for name in named if named.count(name) > 1}):
         raise ConfigError(f"evolution.operators: expected each operator once, got {', '.join(repeated)} more than once")
     fewest = min(operator.arity for operator in operators.values())

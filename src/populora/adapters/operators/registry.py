@@ -83,8 +83,8 @@ class Operator:
                 hint = did_you_mean(name, defaults, cutoff=0.4)
                 raise ConfigError(f"operator '{self.name}' has no strength '{name}'.{hint} It has: {', '.join(defaults) or 'none'}.")
             kind = str if isinstance(defaults[name], str) else (int, float)
-            huge = not isinstance(value, str) and not abs(value) <= sys.float_info.max
-            if not isinstance(value, kind) or isinstance(value, bool) or huge:
+            fits = isinstance(value, kind) and not isinstance(value, bool)
+            if not fits or not (isinstance(value, str) or abs(value) <= sys.float_info.max):
                 expected = "a word" if kind is str else "a finite number"
                 raise ConfigError(f"operator '{self.name}', strength '{name}': expected {expected}, got {value!r}")
 
