@@ -1,11 +1,12 @@
 """Compute every measure and verdict of the claims campaign from `measured/`, by `protocol.toml`.
 
-    python -m benchmarks.claims.analyse       writes results.json; `page.py` makes the page of it
+    python -m benchmarks.claims.analyse       writes results.json and means.csv; `page.py` makes the page of them
 
 A claim whose arms lack planned runs is incomplete and has no verdict.
 """
 
-from collections import Counter
+import csv
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -32,6 +33,7 @@ from benchmarks.measuring import options, write_results
 from populora.core.types import TaskType
 
 HERE = Path(__file__).parent
+MEANS = ("arm", "measure", "mean", "sd", "values")
 
 
 def main() -> None:
@@ -45,8 +47,9 @@ def main() -> None:
     arms |= {arm: observe_soups(of_arm, suites) for arm, of_arm in soups.items()}
     planned = planned_observations()
     counts = {arm: [len(arms[arm]["test"].values) if arms.get(arm) else 0, number] for arm, number in planned.items()}
-    results = {"runs": counts, "left_out": left_out(runs), "claims": judge(arms, planned), "means": means_of(arms, planned)}
+    results = {"runs": counts, "left_out": left_out(runs), "claims": judge(arms, planned)}
     write_results(args.out / "results.json", results)
+    write_means(args.out / "means.csv", means_of(arms, planned))
 
 
 def planned_observations() -> dict[str, int]:
@@ -121,6 +124,24 @@ def means_of(arms: Mapping[str, Arm], planned: Mapping[str, int]) -> dict[str, d
     """Summarise the measures of the arms that have all their runs. Of a measure of training, some of these may have no value."""
     complete = {arm: measures for arm, measures in arms.items() if "test" in measures and len(measures["test"].values) == planned[arm]}
     return {arm: {name: summary(observed) for name, observed in measures.items()} for arm, measures in complete.items()}
+
+
+def write_means(path: Path, means: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    """Write a row for each measure of an arm, with the values of its runs in the order of their seeds."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(MEANS)
+        for arm, measures in means.items():
+            rows.writerows((arm, name, each["mean"], each["sd"], " ".join(map(str, each["values"]))) for name, each in measures.items())
+
+
+def read_means(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    means: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            values = [float(value) for value in row["values"].split()]
+            means[row["arm"]][row["measure"]] = {"mean": float(row["mean"]), "sd": float(row["sd"]), "values": values}
+    return dict(means)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python -m benchmarks.claims.page
 
-What stands between ``<!-- begin NAME -->`` and ``<!-- end -->`` on the page is written here, from results.json, ideas.json and
-confirmation.json; the rest of the page is prose.
+What stands between ``<!-- begin NAME -->`` and ``<!-- end -->`` on the page is written here, from results.json, means.csv,
+ideas.json and confirmation.json; the rest of the page is prose.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.claims import analyse, confirm, draw, ideas
+from benchmarks.claims.analyse import read_means
 from benchmarks.claims.measures import read_runs
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import FOLDER, LEVELS
@@ -50,7 +51,9 @@ def parts_of(folder: Path) -> dict[str, str]:
         "picture": PICTURE if (folder / "results.png").exists() else "The picture is drawn when all runs of two of its arms are there.\n",
         "claims": claims_table(results["claims"]),
         "measures": "".join(f"- `{name}`: {meaning}.\n" for name, meaning in PROTOCOL["measures"].items()),
-        "arms": arms_table(results, json.loads((FOLDER / "levels.json").read_text(encoding="utf-8"))["base"]),
+        "arms": arms_table(
+            results["runs"], read_means(folder / "means.csv"), json.loads((FOLDER / "levels.json").read_text(encoding="utf-8"))["base"]
+        ),
         "ideas": ideas_table(tried["means"], tried["runs"]),
         "confirmation": claims_table(confirmed["claims"]) if confirmed else NONE if tried["chosen"] == [] else WAITS,
     }
@@ -85,15 +88,15 @@ def _named(arm: str) -> str:
     return f"soup of {arm}" if arm in PROTOCOL["soups"] else arm
 
 
-def arms_table(results: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+def arms_table(runs: Mapping[str, Sequence[int]], of_arms: Mapping[str, Any], base: Mapping[str, Any]) -> str:
     """Return a row an arm: its runs, and, where all are there, sampled tokens, what its solvers answer right in per cent, and in how many
     runs a teacher lost a type. The first row is the untrained base."""
     titles = {arm: part["title"] for kind in ("arms", "derived", "soups") for arm, part in PROTOCOL[kind].items()}
     greedy = [100 * np.mean([group["greedy"] for group in base[suite].values()]) for suite in ("test", "transfer")]
     levels = [f"{100 * base['test'][level]['greedy']:.1f}" for level in LEVELS]
     rows = [("", "the untrained base", "", "0", f"{greedy[0]:.1f}", *levels, f"{greedy[1]:.1f}", "", "", "", "")]
-    for arm, (made, planned) in results["runs"].items():
-        means = results["means"].get(arm, {})
+    for arm, (made, planned) in runs.items():
+        means = of_arms.get(arm, {})
         tokens = f"{means['sampled']['mean']:.1f}" if means else ""
         test = f"{100 * means['test']['mean']:.1f} ± {100 * means['test']['sd']:.1f}" if means else ""
         solved = (f"{100 * means[measure]['mean']:.1f}" if measure in means else "" for measure in SOLVED)

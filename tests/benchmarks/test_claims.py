@@ -251,8 +251,7 @@ def test_the_page_says_what_an_arm_solves_once_all_its_runs_are_there():
     means = {measure: {"mean": 0.5, "sd": 0.02} for measure in ("test", "transfer")}
     means |= {"sampled": {"mean": 3.66}, "least_valid": {"values": [0.05, 0.9, 0.0]}}
     base = {"test": {level: {"greedy": int(level) / 10} for level in "12345"}, "transfer": {"set": {"greedy": 0.5}, "map": {"greedy": 0.0}}}
-    results = {"runs": {"agent": [24, 24], "1t1s": [2, 8]}, "means": {"agent": means}}
-    untrained, agent, pair = page.arms_table(results, base).splitlines()[2:]
+    untrained, agent, pair = page.arms_table({"agent": [24, 24], "1t1s": [2, 8]}, {"agent": means}, base).splitlines()[2:]
     assert untrained == "|  | the untrained base |  | 0 | 30.0 | 10.0 | 20.0 | 30.0 | 40.0 | 50.0 | 25.0 |  |  |  |  |"
     assert agent == "| `agent` | one agent | 24 of 24 | 3.7 | 50.0 ± 2.0 |  |  |  |  |  | 50.0 |  |  |  | 2 |"
     assert pair.startswith("| `1t1s` | 1T+1S | 2 of 8 |  |  |")
@@ -478,11 +477,13 @@ def test_a_claim_without_all_its_runs_has_no_verdict():
     assert "| C1 |" in page.claims_table(claims.values())
 
 
-def test_means_are_those_of_arms_with_all_runs_though_a_measure_may_lack_a_value():
+def test_means_are_those_of_arms_with_all_runs_though_a_measure_may_lack_a_value(tmp_path):
     all_runs = {"test": Observations(np.array([0.5, 0.7])), "recovered": Observations(np.array([1.0]))}
     arms = {"4t4s": all_runs, "agent": {"test": Observations(np.array([0.1]))}, "agents4": {}}
     means = analyse.means_of(arms, {"4t4s": 2, "agent": 2, "agents4": 2})
     assert list(means) == ["4t4s"] and means["4t4s"]["test"]["mean"] == 0.6 and means["4t4s"]["recovered"]["values"] == [1.0]
+    analyse.write_means(tmp_path / "means.csv", means)
+    assert analyse.read_means(tmp_path / "means.csv") == means
 
 
 def test_answers_that_are_known_are_not_asked_for_again(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"population": {}}')
     return tmp_path
 
 
@@ -35,6 +35,6 @@ def test_what_a_run_does_not_have_is_named_and_its_log_is_empty(folder):
 
 
 def test_a_run_with_settings_of_another_version_is_refused_in_one_sentence(folder):
-    (folder / "config.json").write_text('{"engine": {"beam_width": 3}}')
+    (folder / "config.json").write_text('{"population": {}, "engine": {"beam_width": 3}}')
     with pytest.raises(RunDirectoryError, match=r"was written by another version of populora \(unknown setting 'engine.beam_width'"):
         load_run(folder)
