@@ -1,7 +1,9 @@
-"""Check that a tiny base has not seen its evaluation programs: every program of its whole pretraining corpus against the held-out suite.
+"""Check that a tiny base has not seen its evaluation programs: every program of its whole pretraining corpus against the held-out suite, or
+other suites.
 
     python -m experiments.tiny_base.disjoint [--workers 2]                      writes disjoint.json; half an hour of CPU time
     python -m experiments.tiny_base.disjoint --base tiny_sql --out disjoint_sql.json
+    python -m experiments.tiny_base.disjoint --suites benchmarks/claims/suites/*.parquet --out disjoint_claims.json
 
 The corpus is a pure function of the recipe that ships with the base, so all of it is drawn again, shard by shard, and every program
 that the generators handed out is compared: by what the split is made by (normalised syntax tree, or text of a statement), and up to the
@@ -22,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from experiments.tiny_base import corpus
 from experiments.tiny_base.data import PretrainConfig, Stage, mixture_of
 from experiments.tiny_base.samples import draw_sample, normalised
@@ -46,6 +49,7 @@ def main() -> None:
     parser.add_argument("--base", default="tiny")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--shards", type=int, default=0, help="only so many shards, for a try; 0 for all")
+    parser.add_argument("--suites", type=Path, nargs="+", help="Parquet files of problems to compare instead of the held-out suite")
     parser.add_argument("--out", type=Path, default=RESULTS / "disjoint.json")
     chosen = parser.parse_args()
     config, started = recipe_of(chosen.base), time.monotonic()
@@ -60,20 +64,27 @@ def main() -> None:
                 f"shard {index + 1} of {len(shards)}: {programs} programs, {len(trees)} syntax trees, {time.monotonic() - started:.0f} s",
                 flush=True,
             )
-    suite = load_held_out(BaseConfig(path=chosen.base), PER_TYPE, task_types(config.languages))
-    seen = [problem for problem in suite if _digest(_identity(problem.program)) in trees]
-    alike = [problem for problem in suite if _digest(_shape(problem.program)) in shapes]
+    if chosen.suites:
+        suites = {file.stem: pq.read_table(file, columns=["id", "program", "author"]).to_pylist() for file in chosen.suites}
+    else:
+        suites = {"held_out": list(map(vars, load_held_out(BaseConfig(path=chosen.base), PER_TYPE, task_types(config.languages))))}
     result = {
         "shards": len(shards), "programs": programs, "syntax_trees": len(trees),
-        "held_out": {
-            "items": len(suite), "by_level": _by_level(suite), "distinct_programs": len({_identity(problem.program) for problem in suite}),
-            "seen_in_the_corpus": len(seen), "seen_up_to_names_of_variables": len(alike), "seen_up_to_names_by_level": _by_level(alike),
-            "ids_seen_up_to_names": [problem.id for problem in alike],
-        },
-        "seconds": round(time.monotonic() - started),
+        **{name: _compared(suite, trees, shapes) for name, suite in suites.items()}, "seconds": round(time.monotonic() - started),
     }  # fmt: skip
     chosen.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
+
+
+def _compared(suite: list[dict[str, Any]], trees: set[bytes], shapes: set[bytes]) -> dict[str, Any]:
+    """Count the problems whose program the corpus has. Their authors are their levels."""
+    seen = [problem for problem in suite if _digest(_identity(problem["program"])) in trees]
+    alike = [problem for problem in suite if _digest(_shape(problem["program"])) in shapes]
+    return {
+        "items": len(suite), "by_level": _by_level(suite), "distinct_programs": len({_identity(problem["program"]) for problem in suite}),
+        "seen_in_the_corpus": len(seen), "seen_up_to_names_of_variables": len(alike), "seen_up_to_names_by_level": _by_level(alike),
+        "ids_seen_up_to_names": [problem["id"] for problem in alike],
+    }  # fmt: skip
 
 
 def recipe_of(base: str) -> PretrainConfig:
@@ -122,8 +133,8 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:12]
 
 
-def _by_level(problems: list[Any]) -> dict[str, int]:
-    return dict(sorted(Counter(problem.author for problem in problems).items()))
+def _by_level(problems: list[dict[str, Any]]) -> dict[str, int]:
+    return dict(sorted(Counter(problem["author"] for problem in problems).items()))
 
 
 if __name__ == "__main__":

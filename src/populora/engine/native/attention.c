@@ -101,11 +101,11 @@ static void backward_tile(const Attention *a, int64_t head, const Span *prompt, 
         float *weight = weights + r * width, *slope = slopes + r * width, logarithm = a->total[(token + r) * a->heads + head];
         vec sums = {0};
         for (int64_t i = 0; i < a->size; i += LANES)
-            sums += *(const vec *)(output + r * a->heads * a->size + i) * *(const vec *)(gradient + r * a->heads * a->size + i);
+            sums += *(const packed *)(output + r * a->heads * a->size + i) * *(const packed *)(gradient + r * a->heads * a->size + i);
         float mean = total(sums);
-        for (int64_t t = 0; t < width; t += LANES) *(vec *)(weight + t) = exponential(*(vec *)(weight + t) - logarithm);
+        for (int64_t t = 0; t < width; t += LANES) *(packed *)(weight + t) = exponential(*(packed *)(weight + t) - logarithm);
         clear_unseen(weight, prompt, first + r + 1, width, 0.0f);
-        for (int64_t t = 0; t < width; t += LANES) *(vec *)(slope + t) = *(vec *)(weight + t) * (*(vec *)(slope + t) - mean) * a->scaling;
+        for (int64_t t = 0; t < width; t += LANES) *(packed *)(slope + t) = *(packed *)(weight + t) * (*(packed *)(slope + t) - mean) * a->scaling;
         memset(dq + r * a->heads * a->size, 0, a->size * sizeof(float));
     }
     add_mixed(a, rows, slopes, width, a->k + kv_head * a->size, prompt, own, end, dq);

@@ -84,10 +84,10 @@ static void project(int64_t inputs, int64_t outputs, const float *x, const float
         vec even = {0}, odd = {0};
         int64_t i = 0;
         for (; i + 2 * LANES <= inputs; i += 2 * LANES) {
-            even += *(const vec *)(x + i) * *(const vec *)(a + o * inputs + i);
-            odd += *(const vec *)(x + i + LANES) * *(const vec *)(a + o * inputs + i + LANES);
+            even += *(const packed *)(x + i) * *(const packed *)(a + o * inputs + i);
+            odd += *(const packed *)(x + i + LANES) * *(const packed *)(a + o * inputs + i + LANES);
         }
-        for (; i < inputs; i += LANES) even += *(const vec *)(x + i) * *(const vec *)(a + o * inputs + i);
+        for (; i < inputs; i += LANES) even += *(const packed *)(x + i) * *(const packed *)(a + o * inputs + i);
         y[o] = total(even + odd);
     }
 }
@@ -119,9 +119,9 @@ static void linear(const Model *model, const Batch *batch, const Linear *l, int6
 
 INLINE void normalise(int64_t size, const float *x, const float *weight, float epsilon, float *y) {
     vec squares = {0};
-    for (int64_t i = 0; i < size; i += LANES) squares += *(const vec *)(x + i) * *(const vec *)(x + i);
+    for (int64_t i = 0; i < size; i += LANES) squares += *(const packed *)(x + i) * *(const packed *)(x + i);
     float factor = 1.0f / sqrtf(total(squares) / size + epsilon);
-    for (int64_t i = 0; i < size; i += LANES) *(vec *)(y + i) = *(const vec *)(weight + i) * (*(const vec *)(x + i) * factor);
+    for (int64_t i = 0; i < size; i += LANES) *(packed *)(y + i) = *(const packed *)(weight + i) * (*(const packed *)(x + i) * factor);
 }
 
 INLINE void rotate(int64_t size, const float *cosine, const float *sine, float *x) {
@@ -171,9 +171,9 @@ static void mix(int64_t size, int64_t tokens, const float *weights, const float 
         vec sum[4] = {{0}};
         int64_t t = 0;
         for (; t + 4 <= tokens; t += 4)
-            for (int u = 0; u < 4; u++) sum[u] += weights[t + u] * *(const vec *)(value + (t + u) * size + column);
-        for (; t < tokens; t++) sum[0] += weights[t] * *(const vec *)(value + t * size + column);
-        *(vec *)(mixed + column) += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+            for (int u = 0; u < 4; u++) sum[u] += weights[t + u] * *(const packed *)(value + (t + u) * size + column);
+        for (; t < tokens; t++) sum[0] += weights[t] * *(const packed *)(value + t * size + column);
+        *(packed *)(mixed + column) += (sum[0] + sum[1]) + (sum[2] + sum[3]);
     }
 }
 
@@ -234,8 +234,8 @@ static void compute_rows(const Model *m, const Batch *batch, int64_t first, int6
         linear(m, batch, &layer->gate_up, first, rows, normed, gates, 0, low);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t i = 0; i < m->inner; i += LANES) {
-                vec gate = *(vec *)(gates + 2 * r * m->inner + i), up = *(vec *)(gates + (2 * r + 1) * m->inner + i);
-                *(vec *)(active + r * m->inner + i) = gate / (1.0f + exponential(-gate)) * up;
+                vec gate = *(packed *)(gates + 2 * r * m->inner + i), up = *(packed *)(gates + (2 * r + 1) * m->inner + i);
+                *(packed *)(active + r * m->inner + i) = gate / (1.0f + exponential(-gate)) * up;
             }
         linear(m, batch, &layer->down, first, rows, active, x, 1, low);
     }
@@ -264,9 +264,9 @@ INLINE void draw(int64_t size, float *logits, float *shares, double uniform, flo
         if (logits[i] > peak) peak = logits[i], chosen = i;
     double sum = 0.0, drawn = 0.0, weighted = 0.0;
     for (int64_t i = 0; i < size; i += LANES) {
-        vec shifted = *(vec *)(logits + i) - peak, plain = exponential(shifted);
+        vec shifted = *(packed *)(logits + i) - peak, plain = exponential(shifted);
         vec share = heat == 1.0f ? plain : exponential(shifted / heat), term = share * shifted / heat;
-        *(vec *)(logits + i) = shifted, *(vec *)(shares + i) = share;
+        *(packed *)(logits + i) = shifted, *(packed *)(shares + i) = share;
         for (int l = 0; l < LANES; l++) sum += plain[l], drawn += share[l], weighted += term[l];
     }
     if (temperature > 0.0f) {

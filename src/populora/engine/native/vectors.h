@@ -16,8 +16,9 @@
 #define PANEL (2 * LANES)
 #define DEPTH 64 /* inputs that are summed at a time: their part of a panel stays in the first cache, and rounding errors grow with it */
 
-typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
+typedef vec packed __attribute__((aligned(4), may_alias)); /* in memory alone: GCC 14 fails on AArch64 where a function takes one */
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE int64_t round_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
@@ -27,7 +28,7 @@ INLINE void tile(int rows, int64_t inputs, const float *x, int64_t x_row, int64_
     vec sum[TILE][2];
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
     for (int64_t i = 0; i < inputs; i++) {
-        vec left = *(const vec *)(w + i * w_stride), right = *(const vec *)(w + i * w_stride + LANES);
+        vec left = *(const packed *)(w + i * w_stride), right = *(const packed *)(w + i * w_stride + LANES);
         for (int r = 0; r < rows; r++) {
             float value = x[r * x_row + i * x_input];
             sum[r][0] += value * left;
@@ -35,8 +36,8 @@ INLINE void tile(int rows, int64_t inputs, const float *x, int64_t x_row, int64_
         }
     }
     for (int r = 0; r < rows; r++) {
-        *(vec *)(y + r * y_stride) += alpha * sum[r][0];
-        *(vec *)(y + r * y_stride + LANES) += alpha * sum[r][1];
+        *(packed *)(y + r * y_stride) += alpha * sum[r][0];
+        *(packed *)(y + r * y_stride + LANES) += alpha * sum[r][1];
     }
 }
 
@@ -66,7 +67,7 @@ static void add_product(int64_t rows, int64_t inputs, int64_t outputs, const flo
 
 INLINE float total(vec x) {
     float parts[LANES];
-    *(vec *)parts = x;
+    *(packed *)parts = x;
     for (int width = LANES / 2; width; width /= 2)
         for (int i = 0; i < width; i++) parts[i] += parts[i + width];
     return parts[0];
@@ -90,14 +91,14 @@ INLINE vec exponential(vec x) {
 
 /* Turn the scores of a row into exponentials. Returns their sum, and the largest score. */
 INLINE float exponentials(float *row, int64_t width, float *peak) {
-    vec peaks = *(vec *)row, sums = {0};
+    vec peaks = *(packed *)row, sums = {0};
     for (int64_t t = LANES; t < width; t += LANES) {
-        vec next = *(vec *)(row + t);
+        vec next = *(packed *)(row + t);
         ivec larger = next > peaks;
         peaks = (vec)(((ivec)next & larger) | ((ivec)peaks & ~larger));
     }
     *peak = peaks[0];
     for (int i = 1; i < LANES; i++) *peak = peaks[i] > *peak ? peaks[i] : *peak;
-    for (int64_t t = 0; t < width; t += LANES) sums += *(vec *)(row + t) = exponential(*(vec *)(row + t) - *peak);
+    for (int64_t t = 0; t < width; t += LANES) sums += *(packed *)(row + t) = exponential(*(packed *)(row + t) - *peak);
     return total(sums);
 }
