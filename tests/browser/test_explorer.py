@@ -33,7 +33,8 @@ def test_a_problem_is_shown_whole(tab, report):
         "reward -0.50, not trained on",
     ):
         assert part in text
-    assert tab.locator("#problem pre").last.inner_text() == "proposal 2" and "populora show" in text and "--step 7 --teacher T0" in text
+    assert tab.locator("#problem pre").last.inner_text() == "proposal 2"
+    assert "Everything of T0 in this step: populora show" in text and "--step 7 --teacher T0 --limit 0" in text
     opened(tab, "7-0")
     assert "✓ S0: correct" in tab.inner_text("#problem") and "✗ S0: format" in tab.inner_text("#problem")
 

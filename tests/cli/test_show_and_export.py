@@ -78,6 +78,26 @@ def test_selection_by_teacher_student_task_and_limit(run, capsys):
     assert "4 of 4" in show(capsys, run, "--step", "1", "--limit", "0")
 
 
+def test_attempts_at_problems_from_the_buffer_are_printed_after_those_of_the_step(tmp_path, make_record, capsys):
+    record, folder = make_record(3), tmp_path / "run"
+    old = record.attempts[-1]
+    older = old._replace(student="S0", problem=replace(old.problem, id="1-older", author="T1", step=1))
+    added = {name: (*getattr(record, name), getattr(record, name)[-1]) for name in ("student_rewards", "student_advantages", "trained")}
+    with new_run(folder, replace(Config(), steps=3), {}):
+        write_step(folder, make_record(3, attempts=(*record.attempts, older), **added))
+    text = show(capsys, str(folder), "--step", "3")
+    past = text.partition("4 of 4 valid problems shown")[2].partition("proposals rejected")[0]
+    assert "seed  code_i  0-old  asks for the input  from the buffer, born in step 0" in past and "✓ S1  reward +1.00" in past
+    assert "T1  code_i  1-older  asks for the input  from the buffer, born in step 1" in past and "✓ S0  reward +1.00" in past
+    assert "2 of 2 problems from the buffer shown" in past
+    for selection in (["--student", "S0"], ["--teacher", "T1"]):
+        text = show(capsys, str(folder), "--step", "3", *selection)
+        assert "1-older" in text and "0-old" not in text and "1 of 1 problem from the buffer shown" in text
+    text = show(capsys, str(folder), "--step", "3", "--limit", "1")
+    assert "1 of 2 problems from the buffer shown" in text and "1-older" not in text
+    assert "from the buffer" not in show(capsys, str(folder), "--step", "3", "--task", "code_o")
+
+
 def test_model_text_reaches_the_terminal_as_text(run, capsys):
     text = show(capsys, run, "--step", "2")
     assert "[red]not markup[/red] \\x1b[2Jwipe" in text and "\x1b" not in text

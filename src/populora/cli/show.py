@@ -46,7 +46,7 @@ class Show:
     task: Annotated[str | None, tyro.conf.arg(metavar="TYPE")] = None
     """Only one task type, such as `code_i`, `code_o` or `sql_f`."""
     limit: Annotated[int, tyro.conf.arg(metavar="K")] = 5
-    """Number of problems, and of rejected proposals, to print; 0 for all."""
+    """Number of problems, of problems from the buffer, and of rejected proposals, to print; 0 for all."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -71,17 +71,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def render_step(tables: Mapping[str, Sequence[Row]], args: Show, domains: Sequence[str]) -> Iterator[RenderableType]:
-    """Yield the matchups, the problems with their answers, and the rejected proposals with the reasons.
+    """Yield the matchups, the problems with their answers, those from the buffer too, and the rejected proposals with the reasons.
 
     Raises `ConfigError` for a member that took no part in the step.
     """
+
+    def selected(row: Row) -> bool:
+        return args.teacher in (None, row["author"]) and args.task in (None, row["task"])
+
     _check_member("teacher", args.teacher, {row["author"] for row in tables["proposals"]})
     _check_member("student", args.student, {row["student"] for row in tables["attempts"]})
     for matchup in tables["matchups"]:
         if args.teacher in (None, matchup["teacher"]) and args.student in (None, matchup["student"]):
             yield _matchup(matchup, domains if len(domains) > 1 else ())
     problems = {row["problem_id"]: row for row in tables["problems"]}
-    proposals = [row for row in tables["proposals"] if args.teacher in (None, row["author"]) and args.task in (None, row["task"])]
+    proposals = [row for row in tables["proposals"] if selected(row)]
     attempts: dict[str, list[Row]] = {}
     for row in tables["attempts"]:
         if args.student in (None, row["student"]):
@@ -89,8 +93,11 @@ def render_step(tables: Mapping[str, Sequence[Row]], args: Show, domains: Sequen
     valid = [row for row in proposals if row["valid"] and (args.student is None or row["problem_id"] in attempts)]
     printed = valid[: args.limit or None]
     for proposal in printed:
-        yield _problem(proposal, problems[proposal["problem_id"]], attempts.get(proposal["problem_id"], []))
+        yield _proposed(proposal, problems[proposal["problem_id"]], attempts.get(proposal["problem_id"], []))
     yield Text(f"\n{len(printed)} of {plural(len(valid), 'valid problem')} shown", "dim")
+    new = {row["problem_id"] for row in tables["proposals"]}
+    past = [row for row in problems.values() if row["problem_id"] in attempts and row["problem_id"] not in new]
+    yield from _from_buffer([row for row in past if selected(row)], attempts, args.limit)
     if args.student is None:
         yield from _rejected([row for row in proposals if not row["valid"]], args.limit)
 
@@ -113,22 +120,31 @@ def _matchup(row: Row, domains: Iterable[str]) -> Text:
     )  # fmt: skip
 
 
-def _problem(proposal: Row, problem: Row, attempts: Sequence[Row]) -> RenderableType:
-    task, rho = (
-        TaskType(proposal["task"]),
-        "void: the gold value did not reproduce" if proposal["rho"] is None else f"solved {proposal['rho']:.2f}",
-    )
-    title = Text.assemble(
-        (proposal["author"], f"bold {TEACHER}"),
-        f"  {task}  {proposal['problem_id']}  asks for the {SOUGHT[task.kind]}  {rho}  reward {_reward(proposal)}",
-    )
+def _proposed(proposal: Row, problem: Row, attempts: Sequence[Row]) -> RenderableType:
+    rho = "void: the gold value did not reproduce" if proposal["rho"] is None else f"solved {proposal['rho']:.2f}"
+    measures = ", ".join(f"{metric.label} {proposal[metric.name]}" for metric in domain_of(TaskType(proposal["task"])).metrics)
+    return _problem(problem, f"{rho}  reward {_reward(proposal)}", attempts, [Text(measures, "dim")])
+
+
+def _from_buffer(problems: Sequence[Row], attempts: Mapping[str, Sequence[Row]], limit: int) -> Iterator[RenderableType]:
+    printed = problems[: limit or None]
+    for problem in printed:
+        yield _problem(problem, f"from the buffer, born in step {problem['born']}", attempts[problem["problem_id"]])
+    if problems:
+        yield Text(f"\n{len(printed)} of {plural(len(problems), 'problem')} from the buffer shown", "dim")
+
+
+def _problem(problem: Row, facts: str, attempts: Sequence[Row], measures: Sequence[Text] = ()) -> RenderableType:
+    task = TaskType(problem["task"])
     domain = domain_of(task)
-    measures = ", ".join(f"{metric.label} {proposal[metric.name]}" for metric in domain.metrics)
+    title = Text.assemble(
+        (problem["author"], f"bold {TEACHER}"), f"  {task}  {problem['problem_id']}  asks for the {SOUGHT[task.kind]}  {facts}"
+    )
     program = Syntax(printable(problem["program"]), domain.lexer, theme="ansi_dark", background_color="default")
     examples = [_example(domain.call, example, note) for side, note in (("shown", ""), ("hidden", "  hidden")) for example in problem[side]]
     message = [Text.assemble(("message  ", "dim"), printable(problem["message"]))] if problem["message"] else []
     heading = Rule(title, align="left", style="dim")
-    return Group(Text(), heading, program, *examples, *message, Text(measures, "dim"), *_answers(attempts))
+    return Group(Text(), heading, program, *examples, *message, *measures, *_answers(attempts))
 
 
 def _example(call: str, example: Row, note: str) -> Text:

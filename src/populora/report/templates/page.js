@@ -154,7 +154,7 @@
       ...(entry.program === undefined ? [] : problem(entry, task)),
       ...(entry.answers ?? []).flatMap(reply), ...rest,
       ...block(`What ${entry.author} wrote`, entry.text),
-      make("p", { className: "measures" }, "Everything of this step: ", make("code", { textContent: `populora show ${run.folder} --step ${entry.step} --teacher ${entry.author}` })),
+      make("p", { className: "measures" }, `Everything of ${entry.author} in this step: `, make("code", { textContent: `populora show ${run.folder} --step ${entry.step} --teacher ${entry.author} --limit 0` })),
     );
   };
   const follow = () => { // the address names a problem
@@ -162,7 +162,7 @@
     if (name === undefined) return false;
     const index = runs.findIndex((run) => run.run === name), entry = runs[index]?.entries.find((one) => one.id === id);
     if (!entry) {
-      const rest = make("code", { textContent: "populora show RUN --step N" });
+      const rest = make("code", { textContent: "populora show RUN --step N --limit 0" });
       fill("Problem", make("p", {}, "The problem of this link is not in this page's sample: ", rest, " has all."));
       return true;
     }
