@@ -1,5 +1,5 @@
-"""Runs of a few steps, written by the run log itself from drawn numbers: populations of 2T+2S, larger ones, or a single agent, in several
-seeds.
+"""Runs of a few steps, written by the run log itself from drawn numbers: populations of 2T+2S, larger ones, agents that share adapters, or
+a single agent, in several seeds.
 
 They are of Python, of SQL, or of both.
 """
@@ -195,8 +195,9 @@ def _said(rng: np.random.Generator, text: str) -> Generation:
 def names_of(config: Config) -> tuple[list[str], list[str]]:
     """Who proposes and who solves."""
     population = config.population
-    if population.single_agent:
-        return ["A0"], ["A0"]
+    if population.agents:
+        agents = [f"A{number}" for number in range(population.agents)]
+        return agents, agents
     return [f"T{number}" for number in range(population.teachers)], [f"S{number}" for number in range(population.students)]
 
 

@@ -41,6 +41,17 @@ def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs)
     np.testing.assert_allclose(first + second, 1)
 
 
+def test_agents_that_share_adapters_have_one_panel_of_ratings(tmp_path, make_record):
+    config = replace(CONFIG, population=replace(CONFIG.population, shared_adapters=True))
+    run = write_run(tmp_path / "run", make_record, config)
+    figure = figure_of(trueskill_figure, study_of(run))
+    agents, wins = draw(figure).axes
+    assert agents.get_title(loc="left") == "mu of agents" and wins.get_title(loc="left") == "matchups won"
+    drawn = [np.asarray(line.get_ydata(), float).tolist() for line in agents.lines]
+    by_agent = [[row["mu"] for row in table(run, "ratings") if row["member"] == name] for name in ("A0", "A1")]
+    assert drawn == [*by_agent, np.mean(by_agent, axis=0).tolist()] and len(wins.lines) == 2
+
+
 def test_the_caption_says_by_which_rule_a_student_wins(tmp_path, make_record):
     config = replace(CONFIG, league=replace(CONFIG.league, outcome="threshold", threshold=0.25))
     run = write_run(tmp_path / "run", make_record, config, steps=1)

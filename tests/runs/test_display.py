@@ -81,6 +81,29 @@ def test_live_table_of_the_single_agent_has_no_matchups(make_record):
     assert "1A" in text and "rating" not in text
 
 
+def agents(make_record) -> dict[str, tuple]:
+    """Two agents, each the teacher of the other."""
+    members = tuple(replace(member, id=f"A{slot}", role=Role.AGENT) for slot, member in enumerate(make_record().members[:2]))
+    matchups = (Matchup("A0", "A1", 0.5, 0.4, "teacher"), Matchup("A1", "A0", 0.5, 0.6, "student"))
+    return {"members": members, "matchups": matchups, "updates": {}}
+
+
+def test_live_table_of_agents_that_share_adapters_has_their_matchups(make_record):
+    text = rendered(live_view(make_record, **agents(make_record)))
+    assert "2A" in text and text.count("A0 27.0") == text.count("A1 25.0") == 2 and "◀ 0.40" in text and "0.60 (0.50) ▶" in text
+
+
+def test_closing_table_names_the_best_agent_of_several(tmp_path, make_record):
+    changes = agents(make_record)
+    for count, best in ((1, {}), (2, {"agent": ("A0", 27.0, 2.0)})):
+        folder = tmp_path / str(count)
+        with new_run(folder, replace(Config(), steps=1), {}):
+            write_step(folder, make_record(1, **{**changes, "members": changes["members"][:count]}))
+        assert summarise(folder).best == best
+    text = rendered(render_summary(summarise(folder)))
+    assert "best agent  A0  mu 27.0" in text and f"populora export {folder} --member A0" in " ".join(printed_summary(folder, 300))
+
+
 def test_live_table_of_unequal_sizes_repeats_members(make_record):
     matchups = (Matchup("T0", "S0", 0.5, 0.4, "teacher"), Matchup("T0", "S1", 0.5, 0.6, "student"))
     text = rendered(live_view(make_record, matchups=matchups))

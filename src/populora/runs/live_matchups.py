@@ -29,7 +29,7 @@ def draw_matchups(members: Sequence[Member], matchups: Sequence[Matchup], histor
 
     Of many matchups there are the most lopsided and the most even ones, by the solved share.
     """
-    if not matchups or any(member.role is Role.AGENT for member in members):
+    if not matchups or len(members) == 1:  # the single agent plays no games
         return Text()
     by_name = {member.id: member for member in members}
     means = [member.rating.mu for member in members]

@@ -115,8 +115,9 @@ def _means(log: list[dict[str, float]]) -> dict[str, float]:
 def _best(metrics: dict[str, float]) -> dict[str, tuple[str, float, float]]:
     ratings = {name.removeprefix("rating/mu/"): mu for name, mu in sorted(metrics.items()) if name.startswith("rating/mu/")}
     best: dict[str, tuple[str, float, float]] = {}
-    for role in (Role.TEACHER.value, Role.STUDENT.value):
-        if members := [member for member in ratings if member[0] == role[0].upper()]:
+    for role in map(str, Role):
+        members = [member for member in ratings if member[0] == role[0].upper()]
+        if members and members != ["A0"]:  # the single agent plays no games
             member = max(members, key=ratings.__getitem__)
             best[role] = (member, ratings[member], metrics[f"rating/sigma/{member}"])
     return best

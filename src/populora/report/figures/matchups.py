@@ -13,6 +13,7 @@ from populora.core.types import task_types
 from populora.report.arms import PALETTE
 from populora.report.drawing import STUDENT, TEACHER, Drawing, heatmap, mean, member_order, members_of, panels, tag_artist, trailing
 from populora.report.figure import Figure, MissingFigure, Study, describe_first_run
+from populora.report.figures.ancestry import ROLES
 from populora.report.figures.rated_groups import GROUPED, draw_rated_groups
 from populora.report.many_members import BANDS, draw_quantiles, too_many
 from populora.report.run_data import Array, RunData, Steps
@@ -40,8 +41,8 @@ def trueskill_figure(study: Study) -> Figure | MissingFigure:
     return Figure(
         *TRUESKILL,
         definition=(
-            "Left and centre: mu of each member (thin) and the mean of its role (bold). A thin line continues through the replacements of "
-            "its member. Right: of the step's matchups that somebody won, the share of the students (blue) and of the teachers (orange), "
+            "Of each role: mu of each member (thin) and the mean (bold). A thin line continues through the replacements of its member. "
+            "Right: of the step's matchups that somebody won, the share of the students (blue) and of the teachers (orange), "
             f"trailing means; the area has the colour of the leading role. A student wins a matchup if mean rho is above {bar}."
             + (f" {BANDS}" if too_many(ratings) else "")
         ),
@@ -58,18 +59,19 @@ def trueskill_figure(study: Study) -> Figure | MissingFigure:
 
 
 def _draw_trueskill(steps: Steps, ratings: dict[str, Array], wins: Array) -> Drawing:
-    drawing, axes = panels(1, 3, width=3.2)
-    for axis, role, colour in zip(axes[0], ("teachers", "students"), (TEACHER, STUDENT), strict=False):
-        of_role = {member: values for member, values in ratings.items() if member[0] == role[0].upper()}
+    kinds = [kind for kind in ROLES if any(member[0] == kind for member in ratings)]
+    drawing, axes = panels(1, len(kinds) + 1, width=3.2)
+    for axis, kind in zip(axes[0], kinds, strict=False):
+        (role, colour), of_role = ROLES[kind], {member: values for member, values in ratings.items() if member[0] == kind}
         if too_many(of_role):
             draw_quantiles(axis, steps, np.array(list(of_role.values())), colour)
         for member, values in of_role.items() if not too_many(of_role) else ():
             tag_artist(axis.plot(steps, values, color=colour, linewidth=0.7, alpha=0.5)[0], member)
-        if of_role:
-            axis.plot(steps, mean(np.array(list(of_role.values()))), color=colour, linewidth=2)
+        axis.plot(steps, mean(np.array(list(of_role.values()))), color=colour, linewidth=2)
         axis.set(title=f"mu of {role}", xlabel="step")
-    axes[0, 1].sharey(axes[0, 0])
-    axis = axes[0, 2]
+        if axis is not axes[0, 0]:
+            axis.sharey(axes[0, 0])
+    axis = axes[0, -1]
     axis.plot(steps, wins, color=STUDENT, label="students")
     axis.plot(steps, 1 - wins, color=TEACHER, label="teachers")
     for leading, colour in ((wins >= 0.5, STUDENT), (wins < 0.5, TEACHER)):
