@@ -5,6 +5,7 @@ They are of Python, of SQL, or of both.
 """
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -65,6 +66,14 @@ def write_run(
     with new_run(folder, replace(config, steps=max(steps, config.steps)), {"sandbox": "strict"}):
         for step in range(1, steps + 1):
             write_step(folder, make_record(step, **_step(config, step, program, answer, lost)))
+    return folder
+
+
+def without_steps(folder: Path) -> Path:
+    """Take from a run all that its steps wrote."""
+    shutil.rmtree(folder / "steps")
+    for name in ("metrics.jsonl", "timings.jsonl"):
+        (folder / name).unlink()
     return folder
 
 

@@ -4,7 +4,7 @@ import csv
 from dataclasses import replace
 
 import pytest
-from report_runs import AGENT, CONFIG, figure_of, study_of, write_run
+from report_runs import AGENT, CONFIG, figure_of, study_of, without_steps, write_run
 
 from populora.cli.compare import main
 from populora.core.errors import ConfigError
@@ -37,6 +37,16 @@ def test_the_table_has_the_figures_numbers_and_p_by_holm(runs, tmp_path, capsys)
 def test_a_single_run_has_a_difference_and_no_interval(runs, capsys):
     assert main([str(runs["p0"]), str(runs["a0"])]) == 0
     assert "(one run)" in capsys.readouterr().out
+
+
+def test_a_run_without_a_step_is_left_out_and_named(runs, tmp_path, make_record, capsys):
+    config = replace(CONFIG, selfplay=replace(CONFIG.selfplay, rho_samples=3))
+    begun = without_steps(write_run(tmp_path / "begun", make_record, config, steps=1))
+    assert main([str(runs["p0"]), str(runs["a0"]), str(begun)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "solve rate" in printed and "rho_samples 3)" not in printed and "Left out, because they have no step: begun." in printed
+    with pytest.raises(ConfigError, match=r"two or more.* Left out, because they have no step: begun"):
+        main([str(runs["p0"]), str(begun)])
 
 
 def test_one_arm_or_no_run_is_an_error(runs):

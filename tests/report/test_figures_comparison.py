@@ -9,9 +9,10 @@ from statistics import fmean, variance
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from report_runs import AGENT, CONFIG, figure_of, logged, study_of, the_run, write_run
+from report_runs import AGENT, CONFIG, figure_of, logged, study_of, the_run, without_steps, write_run
 from scipy import stats
 
+from populora.report.figure import MissingFigure
 from populora.report.figures.arm_comparison import comparison_figure, value_at_end, welch
 from populora.report.rendering import draw
 
@@ -99,6 +100,21 @@ def test_a_metric_that_an_arm_lacks_is_left_out_and_named(runs, copied):
     assert draw(figure)
     assert {row["metric"] for row in figure.rows} == set(METRICS) - {"held_out/accuracy"}
     assert "Left out, because an arm lacks them: held_out/accuracy." in figure.definition
+
+
+@pytest.mark.parametrize("name", ["pair-1", "mixed"])
+def test_a_run_without_a_step_is_left_out_and_named(runs, copied, name):
+    """The second one of an arm, and the only one of its arm."""
+    without = figure_of(comparison_figure, study_of(runs["pair"], runs["agent"]))
+    figure = figure_of(comparison_figure, study_of(runs["pair"], runs["agent"], without_steps(copied(name))))
+    values = [[(row["metric"], row["values"], row["difference"]) for row in each.rows] for each in (figure, without)]
+    assert values[0] == values[1] and figure.runs.count("1 run, seed 0") == 2 and "2 runs" not in figure.runs and draw(figure)
+    assert f"Left out, because they have no step: {name}." in figure.definition
+
+
+def test_two_arms_of_which_one_has_no_step_are_not_compared_and_the_run_is_named(runs, copied):
+    figure = comparison_figure(study_of(runs["pair"], without_steps(copied("agent"))))
+    assert isinstance(figure, MissingFigure) and figure.reason.endswith("`. Left out, because they have no step: agent")
 
 
 def test_an_arm_of_one_run_has_a_difference_without_interval_and_that_is_said(runs):

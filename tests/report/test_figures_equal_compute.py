@@ -6,7 +6,7 @@ from itertools import accumulate
 from statistics import fmean
 
 import pytest
-from report_runs import AGENT, CONFIG, figure_of, logged, study_of, write_run
+from report_runs import AGENT, CONFIG, figure_of, logged, study_of, without_steps, write_run
 
 from populora.report.figure import MissingFigure
 from populora.report.figures.equal_compute import equal_compute_figure
@@ -55,6 +55,14 @@ def test_time_that_is_not_on_record_leaves_its_panel_empty(spent, tmp_path):
     (folder / "timings.jsonl").unlink()
     figure = figure_of(equal_compute_figure, study_of(folder))
     assert all(row["minutes"] != row["minutes"] for row in figure.rows) and draw(figure)
+
+
+def test_a_run_without_a_step_is_left_out_and_named(spent, tmp_path):
+    alone = figure_of(equal_compute_figure, study_of(spent / "first", spent / "agent"))
+    folder = without_steps(shutil.copytree(spent / "second", tmp_path / "begun"))
+    figure = figure_of(equal_compute_figure, study_of(spent / "first", folder, spent / "agent"))
+    assert figure.rows == alone.rows and figure.runs == alone.runs and draw(figure)
+    assert figure.definition.endswith("Left out, because they have no step: begun.")
 
 
 def test_a_run_without_either_metric_has_no_figure(spent, tmp_path):

@@ -58,6 +58,7 @@ def with_corrected_p(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def comparison_table(study: Study, rows: Sequence[Mapping[str, Any]]) -> TextTable:
     """Lay out the means, a row a metric and a column an arm, and below them the differences to the first arm."""
+    not_begun, study = study.not_begun, study.begun
     labels = tuple(arm.label for arm in study.arms)
     metrics, captions = dict.fromkeys(row["metric"] for row in rows), compared_metrics(study)
     of = {(row["metric"], row["arm"]): row for row in rows}
@@ -69,7 +70,7 @@ def comparison_table(study: Study, rows: Sequence[Mapping[str, Any]]) -> TextTab
     first, last = last_tenth(study)
     explanation = (
         f"Means over steps {first} to {last} and over runs. Differences to {labels[0]} with Welch's 95 % interval over runs, and with p "
-        "corrected by Holm over the table. Bold: corrected p below 0.05."
+        f"corrected by Holm over the table. Bold: corrected p below 0.05.{not_begun}"
     )
     return TextTable(
         "Arms compared over seeds", (("", len(labels)),), labels, (means, differences), (explanation, describe_runs(study.arms))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,18 @@ class Study:
     @property
     def populations(self) -> tuple[Arm, ...]:
         return tuple(arm for arm in self.arms if not arm.single_agent)
+
+    @property
+    def begun(self) -> Study:
+        """The study of the runs that have a step."""
+        arms = [replace(arm, runs=tuple(run for run in arm.runs if run.metrics.last_step)) for arm in self.arms]
+        return replace(self, arms=tuple(arm for arm in arms if arm.runs))
+
+    @property
+    def not_begun(self) -> str:
+        """A sentence that names the other runs, empty if there are none."""
+        names = ", ".join(run.name for arm in self.arms for run in arm.runs if not run.metrics.last_step)
+        return f" Left out, because they have no step: {names}." if names else ""
 
     @property
     def domains(self) -> tuple[str, ...]:

@@ -21,9 +21,11 @@ Values = dict[str, list[float]]
 
 def comparison_figure(study: Study) -> Figure | MissingFigure:
     """Draw each arm's values, a dot for each run, and differences to the first baseline with 95 % intervals."""
+    not_begun, study = study.not_begun, study.begun
     arms = study.arms
     if len(arms) < 2:
-        return MissingFigure(*FIGURE, "it compares arms: give runs of two or more, such as `--baseline RUN`")
+        reason = f"it compares arms: give runs of two or more, such as `--baseline RUN`.{not_begun}"
+        return MissingFigure(*FIGURE, reason.removesuffix("."))
     captions = compared_metrics(study)
     values = {metric: _values(study, metric) for metric in captions}
     complete = [metric for metric in captions if all(values[metric].values())]
@@ -32,7 +34,7 @@ def comparison_figure(study: Study) -> Figure | MissingFigure:
     rows = [row for metric in complete for row in _compare(metric, values[metric])]
     first, last = last_tenth(study)
     lacking = [metric for metric in captions if metric not in complete]
-    left_out = f" Left out, because an arm lacks them: {', '.join(lacking)}." if lacking else ""
+    left_out = not_begun + (f" Left out, because an arm lacks them: {', '.join(lacking)}." if lacking else "")
     if single := [arm.label for arm in arms if len(arm.runs) < 2]:
         left_out += f" No interval with {', '.join(single)}: a single run says nothing about how much seeds differ."
     if repeated := [arm.label for arm in arms if len(set(arm.seeds)) < len(arm.runs)]:
@@ -59,8 +61,8 @@ def compared_metrics(study: Study) -> dict[str, str]:
 
 
 def last_tenth(study: Study) -> tuple[int, int]:
-    """Return the first and last step compared. Runs without a step do not count."""
-    last = min((run.metrics.last_step for arm in study.arms for run in arm.runs if run.metrics.last_step), default=0)
+    """Return the first and last step compared, of runs that all have a step."""
+    last = min(run.metrics.last_step for arm in study.arms for run in arm.runs)
     return last - max(1, last // 10) + 1, last
 
 

@@ -30,6 +30,7 @@ TITLES = {"step": "steps", "million_tokens": "million sampled tokens", "minutes"
 
 def equal_compute_figure(study: Study) -> Figure | MissingFigure:
     """Draw both metrics of each arm against each kind of spending."""
+    not_begun, study = study.not_begun, study.begun
     rows = spending_rows(study)
     if not rows:
         return MissingFigure(*FIGURE, f"no run has {' or '.join(METRICS)}")
@@ -38,7 +39,7 @@ def equal_compute_figure(study: Study) -> Figure | MissingFigure:
         definition=(
             "The mean over an arm's runs, against the mean of what they have spent at that step: steps, tokens of all responses, and wall "
             f"time of all steps. Difficulty is smoothed over {study.smooth} steps. Held-out accuracy is that of evaluations in training. "
-            "Compare times of runs only if they ran alike, on equal and otherwise idle hardware."
+            f"Compare times of runs only if they ran alike, on equal and otherwise idle hardware.{not_begun}"
         ),
         source=f"metrics.jsonl: {', '.join(METRICS)}, tokens/propose, tokens/solve; timings.jsonl: seconds/step",
         runs=describe_runs(study.arms),
