@@ -100,7 +100,6 @@ def test_the_newest_evaluation_of_each_run_is_taken(make_run, assert_refused):
         (["RUN", "--smooth", "0"], "--smooth is 0: expected a number of steps"),
         (["RUN", "--evaluation", "nowhere"], "'nowhere' has no evaluation.json: expected a folder that `populora evaluate` wrote"),
         (["RUN", "--retention", "RUN/steps"], "has no config.json: expected a folder that `populora retention` wrote"),
-        (["RUN", "-o", "RUN/no/such/page.html"], "cannot write"),
         (["RUN", "--figures", "RUN/config.json"], "cannot write"),
     ],
 )
@@ -111,3 +110,12 @@ def test_what_cannot_be_done_is_one_error(make_run, capsys, monkeypatch, words, 
     assert report(*(str(word).replace("RUN", str(run)) for word in words)) == 2
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err and (run / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("out", [".", "RUN", "RUN/no/such/page.html"])
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_drawn(make_run, capsys, monkeypatch, out):
+    monkeypatch.setattr(figures_module, "make_figures", lambda study: pytest.fail("it draws"))
+    run = make_run()
+    out = out.replace("RUN", str(run))
+    assert report(run, "-o", out) == 2
+    assert f"--out is '{out}': expected a file in a folder that exists, such as report.html" in capsys.readouterr().err

@@ -45,6 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     runs = args.runs or (latest_run(),)
     study = read_study(runs, args.baseline, args.evaluation, args.retention, args.published, args.smooth)
     out = args.out or runs[0] / "report.html"
+    if out.is_dir() or not out.parent.is_dir():  # drawing takes minutes
+        raise ConfigError(f"--out is '{out}': expected a file in a folder that exists, such as report.html")
     from populora.report.figures import make_figures
     from populora.report.page import page
     from populora.report.rendering import save_figure
