@@ -2,7 +2,8 @@
 
 From settings, log and tables it computes solve rates, rewards, advantages, matchups, ratings, replacements and the numbers of the main
 figures, whose CSV files `populora report RUN --figures FIGURES` writes. It prints a line for each column and metric, and exits with 1 if a
-value differs by more than 1e-9, relative to the larger number or, below 1, absolutely. Verdicts and draws are taken as they are.
+value differs by more than 1e-9, relative to the larger number or, below 1, absolutely. Verdicts and draws are taken as they are, but
+for the members that ``evolution.cull = "random"`` draws.
 """
 
 import csv
@@ -10,6 +11,7 @@ import json
 import math
 import sys
 from collections import defaultdict
+from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 
@@ -121,7 +123,11 @@ def evolve(children, members, interval, settings, step):
         names = [name for name, member in members.items() if member["role"] == role]
         count = min(max(1, math.floor(share * len(names) + 1e-9)), len(names) - 1) if share else 0
         sound = {name: rates[name] >= least or members[name]["protected_until"] >= step for name in names}
-        bottom += sorted(names, key=lambda name: (sound[name], bounds[name], rates[name]))[:count]  # equal ones by slot
+        ranked = sorted(names, key=lambda name: (sound[name], bounds[name], rates[name]))  # equal ones by slot
+        if settings.get("cull") == "random":
+            key = sha256(json.dumps([settings["seed"], "evolve", step, "cull", role]).encode()).digest()[:16]
+            ranked = np.random.Generator(np.random.PCG64(int.from_bytes(key, "little"))).permutation(ranked).tolist()
+        bottom += ranked[:count]
         stay = [name for name in names if name not in bottom or members[name]["protected_until"] >= step]
         best += sorted(stay, key=lambda name: (rates[name] < least, -bounds[name]))[: math.ceil(len(names) / 2)]
     culled = [name for name, member in members.items() if name in bottom and member["protected_until"] < step]
@@ -167,6 +173,7 @@ def metrics(tables, programs, domains):
 def main(run, figures=None):
     config, computed, programs, interval = json.loads((run / "config.json").read_text("utf-8")), {}, [], []
     league, settings, sizes, domains = (config[name] for name in ("league", "evolution", "population", "domains"))
+    settings["seed"] = config["seed"]
     agents = 1 if sizes["single_agent"] else sizes["teachers"] if sizes.get("shared_adapters") else 0
     roles = ["agent"] * agents or ["teacher"] * sizes["teachers"] + ["student"] * sizes["students"]
     start = {"mu": league["mu"], "sigma": league["sigma"], "generation": 0, "born": 0, "protected_until": 0}
