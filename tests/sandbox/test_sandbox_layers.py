@@ -77,6 +77,17 @@ def test_namespaces_alone_hide_all_installed_packages(tmp_path):
     assert done.stdout == "[] []\n"
 
 
+@pytest.mark.parametrize("visible", [True, False])
+def test_bubblewrap_mounts_no_library_that_is_visible_already(tmp_path, monkeypatch, visible):
+    """With the headers of Python, Debian has symbolic links to its library in /usr/lib, on which bubblewrap 0.12 refuses to mount."""
+    (tmp_path / "libpython3.99.so").symlink_to("libpython3.99.so.1")
+    monkeypatch.setattr(layers.sysconfig, "get_config_var", lambda name: str(tmp_path))
+    if visible:
+        monkeypatch.setattr(layers, "_LIBRARIES", (str(tmp_path.parent),))
+    command, _ = layers.interpreter_command([], bubblewrap="bwrap")
+    assert (str(tmp_path / "libpython3.99.so") in command) is not visible
+
+
 def test_the_probe_tries_what_is_forbidden():
     assert layers._probe("landlock", None)[0] == layers.probe_layers(None)["landlock"][0]
     assert layers.probe_layers(None)["limits"] == (True, "memory, CPU time, files, processes")

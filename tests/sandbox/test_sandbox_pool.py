@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -157,7 +158,8 @@ def test_a_program_that_makes_sets_is_run_in_more_processes(new_pool):
         ("def f(d): return 1 in {1, 2, 3}, {**d}", False),
         ("def f(d): return sorted(d.keys() & {1: 2}.keys())", True),
         ("def f(d): return sorted(d.items() - {}.items())", True),
-        ("def f(d): return [x for x in (1, 2) if x in {1, 2}]", False),
+        # Python inlines comprehensions from 3.12 on, so that loop and set are in one code.
+        ("def f(d): return [x for x in (1, 2) if x in {1, 2}]", sys.version_info >= (3, 12)),
         ("def f(d): return [x for x in {1, 2}]", True),
         ("def f(d): return (lambda: hash(1))()", True),
         ("class A:\n    def g(self): return {1}\ndef f(d): return A().g()", True),

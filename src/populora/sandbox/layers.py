@@ -27,6 +27,8 @@ _TIERS: dict[Tier, frozenset[str]] = {
 }
 _PROBE_SETTINGS = {"limits": {"memory_mb": 512, "cpu_seconds": 2}}
 _HERE = Path(__file__).resolve().parent
+_LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64")
+"""All that a jail sees of the system."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,14 @@ def interpreter_command(
     jail += ["--hostname", "sandbox", "--as-pid-1", "--die-with-parent", "--chdir", "/", "--clearenv"]  # no process that is not reaped
     for name, value in environment.items():
         jail += ["--setenv", name, value]
-    for path in ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache"):
+    for path in (*_LIBRARIES, "/etc/ld.so.cache"):
         jail += ["--ro-bind-try", path, path]
     shared = Path(sysconfig.get_config_var("LIBDIR") or "/nonexistent").glob("libpython*")
     base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}  # not those of a virtual environment
     libraries = dict.fromkeys(sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib"))
     for path in [interpreter, *libraries, *map(str, shared)]:
-        jail += ["--ro-bind", path, path]
+        if not path.startswith(tuple(f"{folder}/" for folder in _LIBRARIES)):  # there already; bubblewrap 0.12 mounts on no symbolic link
+            jail += ["--ro-bind", path, path]
     for path in libraries:
         if (Path(path) / "site-packages").is_dir():
             jail += ["--tmpfs", f"{path}/site-packages"]
