@@ -3,6 +3,8 @@
 import os
 import select
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from populora.sandbox.process import Zygote
@@ -30,3 +32,21 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def newest_process(pid: int) -> int:
+    """Return the last of a line of processes: the idle zygote (under bubblewrap a grandchild of ours), or its child."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if stat.read_text().rpartition(")")[2].split()[1] == str(pid) and not gone(int(stat.parent.name)):
+                return newest_process(int(stat.parent.name))
+    return pid
+
+
+def kill_child(idle: int) -> None:
+    """Wait for a child of the zygote, and kill it as the kernel does for want of memory."""
+    deadline = time.monotonic() + 10
+    while (child := newest_process(idle)) == idle:
+        assert time.monotonic() < deadline, "the zygote has no child"
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)

@@ -7,10 +7,11 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from pool_state import gone, lose, outcome, pids
+from pool_state import gone, kill_child, lose, newest_process, outcome, pids
 
 from populora.core.errors import SandboxFault, SandboxUnavailableError
 from populora.core.types import VerdictKind
@@ -87,6 +88,23 @@ def test_a_job_whose_zygote_is_lost_twice_is_internal(new_pool, monkeypatch):
     pool = new_pool()
     monkeypatch.setattr(Zygote, "submit", lost)
     assert pool.run([Job("run", "def f(x): return x", ("7",))])[0].kind is VerdictKind.INTERNAL
+
+
+@pytest.mark.parametrize(("kills", "result"), [(1, "ok 7"), (2, "internal sandbox_failed")])
+@pytest.mark.parametrize("tier", ["full", "standard"])
+def test_a_child_that_is_killed_from_outside_is_started_once_more(new_pool, tier, kills, result):
+    pool = new_pool(tier)
+    idle = newest_process(pool._workers[0]._zygotes["python", 0]._process.pid)
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(pool.run, [Job("run", "import time\ndef f(x): time.sleep(1); return x", ("7",))])
+        for _ in range(kills):
+            kill_child(idle)
+        assert outcome(done.result()[0]) == result
+
+
+def test_without_a_filter_a_program_that_kills_itself_has_failed(new_pool):
+    program = "import os\ndef f(x): os.kill(os.getpid(), 9)"
+    assert outcome(new_pool("weak").run([Job("run", program, ("7",))])[0]) == "error signal"
 
 
 @pytest.mark.parametrize(("late", "result"), [(4, "ok 7"), (5, "internal sandbox_failed")])

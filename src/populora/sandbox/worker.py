@@ -1,8 +1,9 @@
 """One worker of a pool: it runs programs in zygotes that differ in hash seed, address layout and clock, and compares the results.
 
 It does a group of units at a time, and one child at a time: each zygote finds its next job waiting when it has done one. A lost zygote
-is replaced and its job tried once more, then the verdict is ``internal``. A child that ends before it is ready has not seen its program,
-most often because the machine stalled, and is started up to five times. A zygote that has served long is replaced too.
+is replaced and its job tried once more, then the verdict is ``internal``. A job whose child others killed is tried once more, too. A child
+that ends before it is ready has not seen its program, most often because the machine stalled, and is started up to five times. A zygote
+that has served long is replaced too.
 """
 
 import os
@@ -24,7 +25,7 @@ _IN_DOUBT = range(2, 8)
 """More zygotes for doubtful programs: two words of a set have the same order in two processes every other time, in eight
 processes once in 128."""
 _ATTEMPTS = 2
-"""Attempts with a zygote that is lost."""
+"""Attempts with a zygote that is lost, or a child that is killed."""
 _STARTS = 5
 """Attempts in all, where the child is not ready within the limits of time."""
 _SERVICE = 20_000
@@ -149,14 +150,20 @@ class Worker:
             left: list[int] = []
             outcomes = self._exchange(key, [(requests[at], reply_bound(units[at], self._limits)) for at in pending])
             for at, outcome in zip(pending, outcomes, strict=False):
+                killed = outcome is not None and self._was_killed(outcome)
                 attempts[at] += 1
-                lost[at] += outcome is None
-                if outcome and outcome.ready:
+                lost[at] += outcome is None or killed
+                if outcome and outcome.ready and not killed:
                     verdicts[at] = _verdicts(outcome, units[at], self._limits)
                 elif attempts[at] < _STARTS and lost[at] < _ATTEMPTS:
                     left.append(at)
             pending = left + pending[len(outcomes) :]
         return verdicts
+
+    def _was_killed(self, outcome: ChildExit) -> bool:
+        """Return True if others killed the child, such as the kernel for want of memory: behind the filter no program can kill itself."""
+        ending = _ending(outcome, self._limits)
+        return outcome.status == signal.SIGKILL and ending is not None and ending.reason == "signal" and "seccomp" in self._isolation.layers
 
     def _exchange(self, key: tuple[str, int], requests: Sequence[tuple[bytes, int]]) -> list[ChildExit | None]:
         """Run one child after the other. The list ends early, with None, at a job that lost its zygote. Raises `SandboxFault`.
