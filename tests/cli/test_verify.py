@@ -117,6 +117,19 @@ def test_without_standard_input_it_ends_with_one_message():
     assert done.returncode == 2 and "cannot read requests from standard input" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("shell", "fault"),
+    [
+        ('ulimit -n 12; "$@"', "sandbox process cannot be started: Too many open files"),
+        ('"$@" >/dev/full', "cannot write results to standard output: No space left on device"),
+    ],
+)
+def test_what_the_machine_refuses_is_named(shell, fault):
+    requests = b"".join(lines(RUN))
+    done = subprocess.run(["sh", "-c", shell, "sh", *COMMAND], input=requests, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 2 and fault in done.stderr.decode() and b"Traceback" not in done.stderr
+
+
 def test_a_sandbox_that_fails_decides_nothing(monkeypatch):
     def fail(*_, **__):
         raise SandboxFault("the sandbox failed")

@@ -91,12 +91,11 @@ def test_a_job_whose_zygote_is_lost_twice_is_internal(new_pool, monkeypatch):
 
 
 @pytest.mark.parametrize(("kills", "result"), [(1, "ok 7"), (2, "internal sandbox_failed")])
-@pytest.mark.parametrize("tier", ["full", "standard"])
-def test_a_child_that_is_killed_from_outside_is_started_once_more(new_pool, tier, kills, result):
-    pool = new_pool(tier)
+def test_a_child_that_is_killed_from_outside_is_started_once_more(new_pool, kills, result):
+    pool = new_pool(limits=Limits())
     idle = newest_process(pool._workers[0]._zygotes["python", 0]._process.pid)
     with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(pool.run, [Job("run", "import time\ndef f(x): time.sleep(1); return x", ("7",))])
+        done = thread.submit(pool.run, [Job("run", "import time\ndef f(x): time.sleep(2); return x", ("7",))])
         for _ in range(kills):
             kill_child(idle)
         assert outcome(done.result()[0]) == result
@@ -145,6 +144,19 @@ def test_a_zygote_that_cannot_be_replaced_is_a_fault(new_pool, monkeypatch):
     monkeypatch.setattr(Zygote, "__init__", unavailable)
     lose(pool._workers[0]._zygotes["python", 0])
     with pytest.raises(SandboxFault, match="another sandbox process"):
+        pool.run([Job("run", "def f(x): return x", ("7",))])
+
+
+def test_a_process_that_the_machine_does_not_start_is_named(new_pool, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    pool = new_pool()
+    monkeypatch.setattr(process.subprocess, "Popen", refuse)
+    with pytest.raises(SandboxUnavailableError, match="process cannot be started: Too many open files"):
+        new_pool()
+    lose(pool._workers[0]._zygotes["python", 0])
+    with pytest.raises(SandboxFault, match=r"another sandbox process .* cannot be started: Too many open files"):
         pool.run([Job("run", "def f(x): return x", ("7",))])
 
 

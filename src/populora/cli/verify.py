@@ -81,13 +81,11 @@ def main(arguments: Sequence[str]) -> int:
             _answer_all(partial(answer_line, verifier), flags.workers)
     except BrokenPipeError:
         return 1
-    except OSError as error:
-        raise ConfigError(f"cannot write results to standard output: {error.strerror}") from error
     return 0
 
 
 def _answer_all(answer: Callable[[bytes], bytes], workers: int) -> None:
-    """Judge the lines of standard input in ``workers`` threads and write the results in order."""
+    """Judge the lines of standard input in ``workers`` threads and write the results in order. Raises `BrokenPipeError`, `ConfigError`."""
     threads = ThreadPoolExecutor(workers)
     results: queue.Queue[Future[bytes] | None] = queue.Queue(LINES_AHEAD * workers)
 
@@ -109,6 +107,10 @@ def _answer_all(answer: Callable[[bytes], bytes], workers: int) -> None:
                 line = future.result()
                 while line:
                     line = line[out.write(line) :]
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise ConfigError(f"cannot write results to standard output: {error.strerror}") from error
     finally:
         threads.shutdown(wait=False, cancel_futures=True)  # the end of the pool wakes those that wait for it
     if faults:

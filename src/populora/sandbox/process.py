@@ -66,24 +66,10 @@ class Zygote:
         self._patience = limits.wall_seconds + limits.cpu_seconds / BUSY_SHARE + _GRACE_SECONDS
         self.served = 0
         self._submitted, self._reports = 0, bytearray()  # jobs that are not collected, and the reports that came early
-        packages = [*limits.packages, *(runner.packages if runner else ())]
-        described, folders = runner_settings(runner) if runner else None, package_folders(packages)
-        self._control, theirs = socket.socketpair()
-        settings = {
-            "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "index": index, "packages": packages,
-            "folders": folders, "harness": [Path(file).read_text("utf-8") for file in limits.harness], "runner": described,
-        }  # fmt: skip
-        with theirs:
-            arguments, environment = interpreter_command(
-                ["zygote", str(theirs.fileno()), json.dumps(settings)],
-                index + 1,
-                isolation.bubblewrap,
-                [*folders, *([described["visible"]] if described else [])],
-            )
-            self._process = subprocess.Popen(  # noqa: S603 - our own command line
-                arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno()], start_new_session=True, cwd="/",
-            )  # fmt: skip
+        try:
+            self._process, self._control = _start_process(isolation, limits, index, runner)
+        except OSError as error:
+            raise SandboxUnavailableError(f"the sandbox process cannot be started: {error.strerror}") from error
         self._control.settimeout(_START_SECONDS)
         try:
             up = self._control.recv(1) == b"Z"
@@ -173,6 +159,35 @@ class Zygote:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+
+def _start_process(
+    isolation: Isolation, limits: Limits, index: int, runner: Runner | None
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start the process of a zygote, with our end of its socket. Raises `OSError`, `SandboxUnavailableError`."""
+    packages = [*limits.packages, *(runner.packages if runner else ())]
+    described, folders = runner_settings(runner) if runner else None, package_folders(packages)
+    ours, theirs = socket.socketpair()
+    settings = {
+        "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "index": index, "packages": packages,
+        "folders": folders, "harness": [Path(file).read_text("utf-8") for file in limits.harness], "runner": described,
+    }  # fmt: skip
+    with theirs:
+        arguments, environment = interpreter_command(
+            ["zygote", str(theirs.fileno()), json.dumps(settings)],
+            index + 1,
+            isolation.bubblewrap,
+            [*folders, *([described["visible"]] if described else [])],
+        )
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own command line
+                arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()], start_new_session=True, cwd="/",
+            )  # fmt: skip
+        except OSError:
+            ours.close()
+            raise
+    return process, ours
 
 
 def _send(channel: socket.socket, data: memoryview) -> memoryview:
