@@ -180,12 +180,8 @@ class Worker:
                 outcomes.append(zygote.collect(submission, bound))
         except ZygoteLost:
             outcomes.append(None)
-            for submission in submissions:
-                submission.channel.close()
             self._replace(key)
         except BaseException as error:
-            for submission in submissions:
-                submission.channel.close()
             self._zygotes.pop(key, zygote).close()
             if isinstance(error, OSError):
                 raise SandboxFault(f"the sandbox process cannot be reached: {error.strerror}") from error
@@ -193,6 +189,9 @@ class Worker:
         else:
             if zygote.served >= _SERVICE:
                 self._replace(key)
+        finally:
+            for submission in submissions:
+                submission.channel.close()  # those that were not collected
         return outcomes
 
     def _replace(self, key: tuple[str, int]) -> Zygote:
