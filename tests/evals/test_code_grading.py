@@ -106,7 +106,7 @@ def test_a_solution_that_never_finishes_loading_is_ended(pool_of, monkeypatch):
     assert grade.reason == "timeout:base:0"
 
 
-@pytest.mark.parametrize("reply", ['{"verdict": 5}', "no JSON"])
+@pytest.mark.parametrize("reply", ['{"verdict": 5}', "no JSON", "[" * 100_000])
 def test_a_solution_that_writes_another_answer_than_a_harness_gives_is_wrong(pool_of, reply):
     """It shares its process with the harness: the worst that a reply of another form may do is to fail it."""
     literal = repr({"kind": "ok", "values": [reply], "doubtful": False})

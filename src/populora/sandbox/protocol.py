@@ -114,8 +114,13 @@ def encode_request(jobs: Sequence[Job], calls: int) -> bytes:
 
 
 def reply_bound(jobs: Sequence[Job], limits: Limits) -> int:
-    """Upper bound of an honest reply in bytes: an escaped character takes at most 12, a tag less than 8. Domains may send a text twice."""
+    """Upper bound of an honest reply in bytes: an escaped character takes at most 12, a tag less than 8. Domains may send a text twice.
+
+    A harness answers in JSON, of which a character takes at most 2. CRUXEval's answers with values, far shorter than its limit.
+    """
     chars = sum(limits.max_output_chars * len(job.texts) if job.mode == "run" else sum(map(len, job.texts)) for job in jobs)
+    if limits.harness and all(job.mode == "run" for job in jobs):
+        return 65536 + 2 * chars
     return 65536 + (16 if all(job.domain == PYTHON for job in jobs) else 32) * chars
 
 

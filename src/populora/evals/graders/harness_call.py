@@ -12,7 +12,7 @@ from populora.sandbox.pool import Judge
 from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.tasks.jobs import reason_of
 
-_QUESTION, _ANSWER = 256 << 20, 64 << 20
+_QUESTION = 256 << 20
 """Characters. LiveCodeBench has problems with tens of megabytes of tests."""
 FORGED = "forged"
 """The reason for an answer that no harness gives: a program in the same process wrote its own."""
@@ -22,11 +22,14 @@ class HarnessError(Exception):
     """The sandbox ended a question before it was answered; the message is the reason, such as ``timeout``."""
 
 
-def harness_limits(name: str, packages: tuple[str, ...], cpu_seconds: float) -> Limits:
-    """Set the limits of a pool that runs this harness; ``packages`` are the ones that it and model programs may import."""
+def harness_limits(name: str, packages: tuple[str, ...], cpu_seconds: float, answer_chars: int = 4 << 20) -> Limits:
+    """Set the limits of a pool that runs this harness; ``packages`` are the ones that it and model programs may import.
+
+    ``answer_chars`` is the length of the longest answer. By default it holds the longest completion that is graded, escaped.
+    """
     folder = files("populora.evals").joinpath("harness")
     sources = tuple(str(folder.joinpath(f"{part}.py")) for part in ("clock", f"{name}_harness"))
-    return Limits(cpu_seconds, 60.0, 4096, _ANSWER, _QUESTION, packages, threads=True, harness=sources)
+    return Limits(cpu_seconds, 60.0, 4096, answer_chars, _QUESTION, packages, threads=True, harness=sources)
 
 
 def run_jobs(judge: Judge, jobs: Sequence[Job]) -> Sequence[Verdict]:
@@ -45,7 +48,7 @@ def call_harness(judge: Judge, question: Mapping[str, Any]) -> Any:
         raise HarnessError(reason_of(verdict))
     try:
         return json.loads(verdict.values[0].text or "")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HarnessError(FORGED) from error
 
 

@@ -22,7 +22,8 @@ from populora.evals.graders.harness_call import FORGED, HarnessError, call_harne
 from populora.sandbox.pool import Judge
 
 SECONDS = 60.0
-LIMITS = harness_limits("livecodebench", ("numpy",), cpu_seconds=600)
+LIMITS = harness_limits("livecodebench", ("numpy",), cpu_seconds=600, answer_chars=64 << 20)
+"""The answer has the outputs of all tests."""
 _LARGEST = 1 << 30
 _AROUND_A_STRING = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
 _FENCE = re.compile(r"```(?:python|py)?[^\n`]*\n(.*?)```", re.DOTALL)
