@@ -1,15 +1,18 @@
 """A served model is asked through its client library; what it answered before an error is kept."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from full_disk import file_limit
 from served_model import served
 from small_sources import completions
 
-from populora.core.errors import ConfigError, EndpointError
+from populora.core.errors import ConfigError, EndpointError, RunDirectoryError
 from populora.evals import openai_api as module
 from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.completions import CompletionLog
 from populora.evals.eval_records import Item
 from populora.evals.openai_api import Endpoint, generate_by_api, make_api_plan
 from populora.evals.prompts import EvalTask
@@ -83,6 +86,22 @@ def test_after_an_error_nothing_is_lost_and_the_same_call_goes_on(server, endpoi
     generate(endpoint, maths(40), out)
     assert [line["item_id"] for line in completions(out, "gsm8k", MODEL)] == [str(number) for number in range(40)]
     assert len(server.requests) == 40 - answered
+
+
+def test_after_a_full_disk_no_item_is_begun_and_no_line_is_damaged(server, endpoint, out, monkeypatch):
+    real, calls = CompletionLog.add, []
+
+    def add(self, completion):
+        calls.append(completion)
+        with file_limit(self.file.stat().st_size + 20) if len(calls) == 5 else nullcontext():
+            real(self, completion)
+
+    monkeypatch.setattr(CompletionLog, "add", add)
+    with pytest.raises(RunDirectoryError, match="free some space"):
+        generate(endpoint, maths(40), out)
+    assert len(calls) - 1 == len(completions(out, "gsm8k", MODEL)) and len(server.requests) < 5 + endpoint.parallel
+    generate(endpoint, maths(40), out)
+    assert len(completions(out, "gsm8k", MODEL)) == 40
 
 
 @pytest.mark.parametrize("status", [400, 422])

@@ -10,11 +10,12 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 
 import pytest
+from full_disk import file_limit
 
 from populora.core import files, installed
 from populora.core.config import ClusterConfig, Config, EngineConfig
 from populora.core.errors import RunDirectoryError
-from populora.core.files import remove_folder, write_file, write_folder
+from populora.core.files import append_line, remove_folder, write_file, write_folder
 from populora.runs.directory import changed_versions, locked, new_run, open_run, read_config
 
 
@@ -136,6 +137,14 @@ def test_refusing_disk_is_one_error_with_path_and_remedy(tmp_path, monkeypatch, 
         write_file(tmp_path / "state", b"new")
     assert str(tmp_path / "state") in str(caught.value)
     assert (tmp_path / "state").read_bytes() == b"old"
+
+
+def test_of_a_line_without_room_nothing_is_left(tmp_path):
+    append_line(tmp_path / "log", "first")
+    with file_limit(10), pytest.raises(RunDirectoryError, match="free some space"):
+        append_line(tmp_path / "log", "too long")
+    append_line(tmp_path / "log", "second")
+    assert (tmp_path / "log").read_text() == "first\nsecond\n"
 
 
 def test_folders_appear_and_vanish_whole(tmp_path):

@@ -135,11 +135,16 @@ def steps_in(parent: Path) -> list[int]:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append one line and fsync it, so that a later checkpoint can rely on it. Raises `RunDirectoryError`."""
-    with disk_errors(path), path.open("ab") as file:
-        file.write(line.encode("utf-8") + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Append one line and fsync it, so that a later checkpoint can rely on it. Raises `RunDirectoryError`, and then appends nothing."""
+    with disk_errors(path), path.open("ab", buffering=0) as file:
+        end, data = file.tell(), line.encode("utf-8") + b"\n"
+        try:
+            while data:
+                data = data[file.write(data) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)  # or the next line would be one with this half
+            raise
 
 
 def digest(data: bytes) -> str:

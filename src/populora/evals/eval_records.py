@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from populora.core.errors import RunDirectoryError
-from populora.core.files import disk_errors
+from populora.core.files import append_line, disk_errors
 
 PRIMARY = "primary"
 """The extraction mode of a benchmark's published score (`Benchmark.primary`): `Grade.correct`."""
@@ -76,8 +76,7 @@ Record = TypeVar("Record", Completion, Grade)
 
 def append(path: Path, record: Completion | Grade) -> None:
     """Append one line. Raises `RunDirectoryError`."""
-    with disk_errors(path), path.open("ab") as file:
-        file.write(to_lines([record]))
+    append_line(path, json.dumps(asdict(record)))
 
 
 def to_lines(records: Iterable[Completion | Grade]) -> bytes:

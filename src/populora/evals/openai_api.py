@@ -107,21 +107,23 @@ async def _fill_logs(logs: Sequence[CompletionLog], client: Any, endpoint: Endpo
 
 
 async def _request_items(items: Iterator[str], log: CompletionLog, refused: dict[str, str], client: Any, endpoint: Endpoint) -> None:
-    """Request items from the iterator, which the workers share. Raises `EndpointError` and ends the iterator."""
+    """Request items from the iterator, which the workers share. Raises `EndpointError` or `RunDirectoryError`, and ends the iterator."""
     from openai import BadRequestError, OpenAIError, UnprocessableEntityError
 
-    for item in items:
-        try:
-            log.add(await _request(client, endpoint, log.prompts, item))
-        except (BadRequestError, UnprocessableEntityError) as error:
-            refused[item] = f"{type(error).__name__}: {error!s:.300}"
-        except (OpenAIError, EndpointError) as error:
-            for _ in items:
-                pass
-            raise EndpointError(
-                f"{endpoint.base_url} failed at {log.prompts.benchmark.name}, item '{item}' ({type(error).__name__}: {error!s:.300}). "
-                "Completed items are kept: repair it, and give the same command to resume."
-            ) from error
+    try:
+        for item in items:
+            try:
+                log.add(await _request(client, endpoint, log.prompts, item))
+            except (BadRequestError, UnprocessableEntityError) as error:
+                refused[item] = f"{type(error).__name__}: {error!s:.300}"
+            except (OpenAIError, EndpointError) as error:
+                raise EndpointError(
+                    f"{endpoint.base_url} failed at {log.prompts.benchmark.name}, item '{item}' ({type(error).__name__}: {error!s:.300}). "
+                    "Completed items are kept: repair it, and give the same command to resume."
+                ) from error
+    finally:
+        for _ in items:  # after an error the other workers begin none
+            pass
 
 
 async def _request(client: Any, endpoint: Endpoint, prompts: EvalPrompts, item: str) -> Completion:
