@@ -190,10 +190,10 @@ def test_a_damaged_file_beside_the_base_is_named_with_its_line(tmp_path, bad):
         read_problems(tmp_path / "seeds.jsonl")
 
 
-def test_a_domain_that_the_base_does_not_know_brings_its_own_seeds(config, tmp_path, monkeypatch):
-    """Problems of SQL in the domain's package, and a base with a file of Python problems alone."""
-    folder, file = Path(config.base.path), tmp_path / "seeds.jsonl"
-    shutil.copy(base_folder(BaseConfig()) / "seeds.jsonl", folder)
+@pytest.fixture
+def sql_seeds(tmp_path, monkeypatch) -> None:
+    """Problems in the package of SQL, and none in that of Python."""
+    file = tmp_path / "seeds.jsonl"
     shown = {"shown": [{"inputs": "t(a)\n1", "output": "1"}], "hidden": [{"inputs": "t(a)\n2", "output": "2"}]}
     values = [
         {"id": f"{task}-{number}", "task": task, "program": f"SELECT a + {number} FROM t", **shown}  # noqa: S608 - data
@@ -201,11 +201,29 @@ def test_a_domain_that_the_base_does_not_know_brings_its_own_seeds(config, tmp_p
     ]  # fmt: skip
     file.write_text("".join(f"{json.dumps(line)}\n" for line in values))
     monkeypatch.setattr(Domain, "seeds", property(lambda domain: file if domain.name == "sql" else tmp_path / "none"))
+
+
+@pytest.mark.usefixtures("sql_seeds")
+def test_a_domain_that_the_base_does_not_know_brings_its_own_seeds(config, monkeypatch):
+    """The base has a file of Python problems alone."""
+    shutil.copy(base_folder(BaseConfig()) / "seeds.jsonl", Path(config.base.path))
     with build_run(replace(config, domains=("python", "sql"))) as run:
         refuse_to_sample(run, monkeypatch)
         fill_buffer(run)
         assert {task: len(run.buffer.problems(task)) for task in run.config.task_types} == dict.fromkeys(run.config.task_types, 8)
         assert run.buffer.problems(TaskType("sql_o"))[0].program == "SELECT a + 0 FROM t"
+
+
+@pytest.mark.usefixtures("sql_seeds")
+def test_a_base_proposes_the_seeds_of_those_domains_alone_that_bring_none(config, monkeypatch):
+    monkeypatch.setattr("populora.training.seed_proposals.MAX_ROUNDS", 4)
+    with build_run(replace(config, domains=("python", "sql"))) as run:
+        fill_buffer(run)
+        assert {problem.task.domain for problem in read_problems(seed_file(run))} == {"python"}
+        assert {task: len(run.buffer.problems(task)) for task in run.config.task_types} == dict.fromkeys(run.config.task_types, 8)
+        assert run.buffer.problems(TaskType("sql_o"))[0].program == "SELECT a + 0 FROM t"
+        refuse_to_sample(run, monkeypatch)
+        fill_buffer(run)
 
 
 def test_a_base_with_a_file_that_lacks_a_domain_is_named_with_the_domain(config):

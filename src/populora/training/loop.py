@@ -53,7 +53,7 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
     with build_run(config) as run:
         display.phase("filling the buffer")
         seeds = fill_buffer(run, display.remark)
-        check_prompts(run)
+        check_prompts(run, config.task_types)
         check_held_out(run)
         with new_run(folder, config, {**run.fingerprints, "seeds_sha256": seeds, "computation": run.computation}):
             if run.sampler.decoder.startswith("torch "):

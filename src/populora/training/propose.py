@@ -1,5 +1,7 @@
 """Phase 2 of a step: the requests to the proposers."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from populora.core.errors import ConfigError, PopuloraError
@@ -52,8 +54,8 @@ def _fitting_prompt(run: Run, task: TaskType, rng: np.random.Generator) -> tuple
     )
 
 
-def check_prompts(run: Run) -> None:
+def check_prompts(run: Run, tasks: Iterable[TaskType]) -> None:
     """Raise `ConfigError` unless a proposer's prompt of each type fits: before a run begins rather than in its first step."""
     rng = stream(run.config.seed, "references", 0)
-    for task in run.config.task_types:
+    for task in tasks:
         _fitting_prompt(run, task, rng)

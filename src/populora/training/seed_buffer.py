@@ -1,14 +1,14 @@
 """Problems in the buffer before the first step (reading 10).
 
 A base that ships ``seeds.jsonl`` (the tiny ones) uses that file. For a base that does not know a domain, the domain's package may have such
-a file. Any other base proposes its seeds itself (`populora.training.seed_proposals`), once for all its runs. A file in the user's cache
-keeps them, so arms and seeds start alike.
+a file. Any other base proposes its seeds of a domain itself (`populora.training.seed_proposals`), once for all its runs. A file in the
+user's cache keeps them, so arms and seeds start alike.
 """
 
 import fcntl
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 from populora.core.errors import ConfigError, RunDirectoryError, SandboxFault
 from populora.core.files import digest, json_bytes, user_cache
 from populora.core.installed import versions
+from populora.core.types import TaskType
 from populora.domains.registry import load_domain, sandbox_limits
 from populora.engine.model.loading import base_folder
 from populora.training.buffer import read_problems
@@ -31,13 +32,15 @@ def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None) -> 
     """
     file, wanted, tasks = base_folder(run.config.base) / "seeds.jsonl", run.config.selfplay.seeds, run.config.task_types
     seeds = _shipped_seeds(run, file)
-    if not file.exists() and not all(count_seeds(seeds, tasks).values()):
-        seeds = _base_seeds(run, remark)
+    lacking = {task.domain for task, count in count_seeds(seeds, tasks).items() if not count}
+    if lacking and not file.exists():
+        seeds = [seed for seed in seeds if seed[0].task.domain not in lacking]
+        seeds += _base_seeds(run, [task for task in tasks if task.domain in lacking], remark)
     for task, count in count_seeds(seeds, tasks).items():
         if not count and wanted:
             raise ConfigError(f"'{file}' has no problem of {task}: choose a base that knows the domain '{task.domain}'")
         if count < wanted:
-            raise ConfigError(f"selfplay.seeds is {wanted}, but '{file.name}' of the base has {count} problems of {task}: lower it")
+            raise ConfigError(f"selfplay.seeds is {wanted}, but '{file.name}' has {count} problems of {task}: lower it")
         for problem, fingerprint in [seed for seed in seeds if seed[0].task is task][:wanted]:
             run.buffer.add(problem, fingerprint)
     return digest(repr([run.buffer.problems(task) for task in tasks]).encode())
@@ -72,15 +75,16 @@ def seed_file(run: Run) -> Path:
     return folder / f"{digest(json_bytes(facts))[:16]}.jsonl"
 
 
-def _base_seeds(run: Run, remark: Callable[[str], None]) -> Seeds:
-    """Return the base's own seeds. The base proposes those that the file lacks."""
+def _base_seeds(run: Run, tasks: Sequence[TaskType], remark: Callable[[str], None]) -> Seeds:
+    """Return the base's own seeds of these types. The base proposes those that the file lacks."""
     file = seed_file(run)
 
     def kept() -> Seeds:
-        return _read(run, file, "remove it, and the base proposes its seeds again") if file.exists() else []
+        seeds = _read(run, file, "remove it, and the base proposes its seeds again") if file.exists() else []
+        return [seed for seed in seeds if seed[0].task in tasks]
 
     def enough() -> bool:
-        return min(count_seeds(seeds, run.config.task_types).values()) >= run.config.selfplay.seeds
+        return min(count_seeds(seeds, tasks).values()) >= run.config.selfplay.seeds
 
     seeds = kept()
     if not enough():
@@ -88,7 +92,7 @@ def _base_seeds(run: Run, remark: Callable[[str], None]) -> Seeds:
             seeds = kept()  # another run may have made them meanwhile
             if not enough():
                 remark(f"the base proposes its seed problems, once for all its runs: {file}")
-                return propose_seeds(run, file, seeds)
+                return propose_seeds(run, tasks, file, seeds)
     remark(f"seed problems as in earlier runs of this base: {file}")
     return seeds
 

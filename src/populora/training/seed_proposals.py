@@ -8,7 +8,7 @@ with the problems of an undisturbed one.
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,23 +38,23 @@ def count_seeds(seeds: Seeds, tasks: Iterable[TaskType]) -> dict[TaskType, int]:
     return {task: sum(problem.task is task for problem, _ in seeds) for task in tasks}
 
 
-def propose_seeds(run: Run, file: Path, seeds: Seeds) -> Seeds:
-    """Continue the ``seeds`` of ``file`` until there are ``selfplay.seeds`` of each type, and write them after every round.
+def propose_seeds(run: Run, tasks: Sequence[TaskType], file: Path, seeds: Seeds) -> Seeds:
+    """Continue the ``seeds`` of ``file`` until there are ``selfplay.seeds`` of each of these types, and write them after every round.
 
     Raises `ConfigError` for prompts that do not fit, `BaseModelError` when the base cannot propose enough valid problems.
     """
-    wanted, tasks = run.config.selfplay.seeds, run.config.task_types
+    wanted = run.config.selfplay.seeds
     problems = [identity_problem(task) for task in tasks if task.kind is not Kind.PROGRAM]
     measures = run.verifier.measures(problems)
     identities = [(problem, measured.fingerprint) for problem, measured in zip(problems, measures, strict=True)]
     for identity in identities:
         run.buffer.add(*identity)
-    check_prompts(run)
+    check_prompts(run, tasks)
     seeds, pool = [*seeds] or identities, ProblemBuffer(sys.maxsize, tasks)
     for seed in seeds:
         pool.add(*seed)
     for round_index in range(_rounds(seeds), MAX_ROUNDS):
-        seeds += _propose_round(run, pool, round_index)
+        seeds += _propose_round(run, tasks, pool, round_index)
         write_file(file, "".join(f"{json.dumps(asdict(problem))}\n" for problem, _ in seeds).encode())
         if min(count_seeds(seeds, tasks).values()) >= wanted:
             return seeds
@@ -72,13 +72,13 @@ def identity_problem(task: TaskType) -> Problem:
     return Problem(f"identity-{task}", task, program, (example,), author="seed")
 
 
-def _propose_round(run: Run, pool: ProblemBuffer, round_index: int) -> Seeds:
+def _propose_round(run: Run, tasks: Iterable[TaskType], pool: ProblemBuffer, round_index: int) -> Seeds:
     """Sample proposals of each type from the bare base (slot -1), add the valid ones to ``pool``, and return those that are new.
 
     References are the problems of earlier rounds. In the first these are the identity alone, which is too little for code_f.
     """
     requests: list[ProposalRequest] = []
-    for task in run.config.task_types:
+    for task in tasks:
         if task.kind is Kind.PROGRAM and not round_index:
             continue
         rng, prompts = stream(SEED, "seeding", task, round_index), run.prompts[task.domain]
