@@ -173,8 +173,7 @@ def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(mon
             pass
     assert main(["resume", "apart", "--cluster.engines", "3"]) == 0 and main(["resume", "apart", "--cluster.learners", "0"]) == 0
     assert clusters == [ClusterConfig(learners=2, engines=3), ClusterConfig()]
-    needs = 'selfplay.overlap is "reproducible", which needs a single process'
-    assert_refused(["resume", "alone", "--cluster.learners", "2"], needs)
+    assert_refused(["resume", "alone", "--cluster.learners", "2"], 'began with "reproducible" resumes without cluster.learners')
 
 
 PROBE = """

@@ -108,8 +108,8 @@ def _cluster_conditions(c: Config) -> list[tuple[bool, str]]:
         return [(not others, f"cluster.learners is 0, one process, but {names}: set cluster.learners to 1 or more")]
     sampling, learning, kind = k.engines * c.engine.tensor_parallel, k.learners * k.shards, device.split(":", maxsplit=1)[0]
     reproducible = (
-        'selfplay.overlap is "reproducible", which needs a single process: with cluster.learners set it to "off" (equal seeds give '
-        'bit-identical results) or "eager" (faster)'
+        'selfplay.overlap is "reproducible", which needs a single process: a new run with cluster.learners takes "off" (equal seeds give '
+        'bit-identical results) or "eager" (faster). One that began with "reproducible" resumes without cluster.learners'
     )
     unequal = (
         f"cluster.engines x engine.tensor_parallel is {sampling} GPUs, cluster.learners x cluster.shards is {learning}: expected the same"
