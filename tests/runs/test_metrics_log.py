@@ -121,6 +121,16 @@ def test_truncating_gives_the_bytes_of_an_undisturbed_run(tmp_path, make_record)
     assert folder_bytes(calm) == folder_bytes(disturbed)
 
 
+def test_truncating_goes_back_to_the_checkpoint_of_every_nth_step_when_all_newer_ones_are_gone(tmp_path, make_record):
+    config = replace(CONFIG, keep_checkpoints_every=6)
+    for step in range(1, 13):  # leaves the checkpoints of steps 6, 10 and 12
+        write_step(tmp_path, make_record(step))
+    with pytest.raises(RunDirectoryError, match=r"12 steps beyond .* at most 10: .* remove the lines of these steps to go on"):
+        truncate_logs(tmp_path, 0, config)
+    truncate_logs(tmp_path, 6, config)
+    assert [line["step"] for line in read_log(tmp_path)] == recorded_steps(tmp_path) == [1, 2, 3, 4, 5, 6]
+
+
 def test_truncating_refuses_to_throw_much_away_and_a_log_that_lacks_steps_or_is_damaged(tmp_path, make_record):
     for step in range(1, 7):
         write_step(tmp_path, make_record(step))

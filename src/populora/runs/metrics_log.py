@@ -48,7 +48,8 @@ def latest_run(root: Path = RUNS) -> Path:
 def truncate_logs(folder: Path, step: int, config: Config) -> None:
     """Remove what was logged after ``step``, that of the checkpoint that a resume starts from (0: none).
 
-    Raises `RunDirectoryError` if the logs lack one of the steps up to it, or reach further beyond it than a kill explains.
+    Raises `RunDirectoryError` if the logs lack one of the steps up to it, or reach further beyond it than a kill and the removal of damaged
+    checkpoints explain: the newest ones, behind which is one of every ``keep_checkpoints_every``-th step.
     """
     logged = [int(line["step"]) for line in read_log(folder)]
     if logged[:step] != list(range(1, step + 1)):
@@ -56,11 +57,11 @@ def truncate_logs(folder: Path, step: int, config: Config) -> None:
             f"'{folder / METRICS}' does not belong to the checkpoint of step {step}: expected the steps 1 to {step}, "
             f"got {len(logged)} lines. Restore it from a backup, or start a new run."
         )
-    lost, expected = len(logged) - step, config.checkpoint_every * config.keep_checkpoints
+    lost, expected = len(logged) - step, config.checkpoint_every * config.keep_checkpoints + config.keep_checkpoints_every
     if lost > expected:
         raise RunDirectoryError(
             f"'{folder / METRICS}' reaches {lost} steps beyond the newest checkpoint (step {step}), expected at most {expected}: "
-            "a resume would throw them away. Restore the missing checkpoints, or start a new run."
+            "a resume would throw them away. Restore the missing checkpoints, or remove the lines of these steps to go on without them."
         )
     for name in (METRICS, TIMINGS):
         write_file(folder / name, b"".join(_lines(folder / name)[:step]))
