@@ -44,9 +44,11 @@ def newest_process(pid: int) -> int:
 
 
 def kill_child(idle: int) -> None:
-    """Wait for a child of the zygote, and kill it as the kernel does for want of memory."""
+    """Wait for a child of the zygote, kill it as the kernel does for want of memory, and wait for its end."""
     deadline = time.monotonic() + 10
     while (child := newest_process(idle)) == idle:
         assert time.monotonic() < deadline, "the zygote has no child"
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
+    while not gone(child):
+        time.sleep(0.01)
