@@ -76,6 +76,8 @@ class Zygote:
         except OSError:
             up = False
         if not up:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # Python 3.13 closes the socket before it prints the error
+                self._process.wait(_GRACE_SECONDS)
             self.kill()
             self._control.close()
             words = self._process.communicate()[1].decode(errors="replace").strip()[-400:]
