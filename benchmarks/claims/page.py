@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from benchmarks.claims import analyse, confirm, draw, ideas
-from benchmarks.claims.analyse import read_means
 from benchmarks.claims.measures import read_runs
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import FOLDER, LEVELS
@@ -47,13 +46,12 @@ def parts_of(folder: Path) -> dict[str, str]:
         json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
         for file in (folder / name for name in ("results.json", "ideas.json", "confirmation.json"))
     )
+    base = json.loads((FOLDER / "levels.json").read_text(encoding="utf-8"))["base"]
     return {
         "picture": PICTURE if (folder / "results.png").exists() else "The picture is drawn when all runs of two of its arms are there.\n",
         "claims": claims_table(results["claims"]),
         "measures": "".join(f"- `{name}`: {meaning}.\n" for name, meaning in PROTOCOL["measures"].items()),
-        "arms": arms_table(
-            results["runs"], read_means(folder / "means.csv"), json.loads((FOLDER / "levels.json").read_text(encoding="utf-8"))["base"]
-        ),
+        "arms": arms_table(results["runs"], analyse.read_means(folder / "means.csv"), base),
         "ideas": ideas_table(tried["means"], tried["runs"]),
         "confirmation": claims_table(confirmed["claims"]) if confirmed else NONE if tried["chosen"] == [] else WAITS,
     }

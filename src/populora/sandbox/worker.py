@@ -162,8 +162,10 @@ class Worker:
 
     def _was_killed(self, outcome: ChildExit) -> bool:
         """Return True if others killed the child, such as the kernel for want of memory: behind the filter no program can kill itself."""
+        if outcome.status != signal.SIGKILL or "seccomp" not in self._isolation.layers:
+            return False
         ending = _ending(outcome, self._limits)
-        return outcome.status == signal.SIGKILL and ending is not None and ending.reason == "signal" and "seccomp" in self._isolation.layers
+        return ending is not None and ending.reason == "signal"
 
     def _exchange(self, key: tuple[str, int], requests: Sequence[tuple[bytes, int]]) -> list[ChildExit | None]:
         """Run one child after the other. The list ends early, with None, at a job that lost its zygote. Raises `SandboxFault`.
