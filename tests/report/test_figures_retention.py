@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from report_runs import study_of
 
@@ -63,7 +64,7 @@ def test_a_child_is_drawn_from_the_step_after_its_snapshot_on_the_scale_of_its_p
     drawn = drawings(GRID, parents, read_cells(GRID, folder))
     assert list(drawn) == ["mutations", "crossovers", "live"]
     for panel in drawn["mutations"]().axes[:2]:
-        places = [(line.get_color(), line.get_marker(), line.get_xdata().tolist()) for line in panel.lines]
+        places = [(line.get_color(), line.get_marker(), np.asarray(line.get_xdata()).tolist()) for line in panel.lines]
         assert places.count(("0.7", "None", [1, 2, 3, 4])) == len(GRID.seeds)  # the parents, trained up to their last snapshot
         assert [steps for _, marker, steps in places if marker == "o"] == [[4]]  # before its first step
         assert {tuple(steps) for colour, marker, steps in places if (colour, marker) != ("0.7", "None") and marker != "o"} == {(5, 6, 7)}
