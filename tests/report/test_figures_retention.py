@@ -4,10 +4,13 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from report_runs import study_of
 
 from populora.core.errors import ConfigError
+from populora.evals.retention.grid import read_cells
+from populora.evals.retention.recovery_curves import drawings, parent_curves
 from populora.evals.retention.settings import RetentionConfig
 from populora.report.figure import Figure, MissingFigure
 from populora.report.figures.retention_grids import retention_figures
@@ -52,6 +55,19 @@ def test_retention_rows_are_the_counts_of_the_cells(runs, tmp_path):
         assert isinstance(figure, Figure) and figure.rows == expected and figure.paper
         assert figure.runs == "2 cells: snapshots 4; seeds 0, 1"
     assert draw(figures[0])
+
+
+def test_a_child_is_drawn_from_the_step_after_its_snapshot_on_the_scale_of_its_parent(tmp_path):
+    """The first rate of a curve is that before its first update: of a parent in step 1, of a child in the step after its snapshot."""
+    folder = retention(tmp_path / "grid")
+    parents = {seed: parent_curves(GRID, folder, seed) for seed in GRID.seeds}
+    drawn = drawings(GRID, parents, read_cells(GRID, folder))
+    assert list(drawn) == ["mutations", "crossovers", "live"]
+    for panel in drawn["mutations"]().axes[:2]:
+        places = [(line.get_color(), line.get_marker(), np.asarray(line.get_xdata()).tolist()) for line in panel.lines]
+        assert places.count(("0.7", "None", [1, 2, 3, 4])) == len(GRID.seeds)  # the parents, trained up to their last snapshot
+        assert [steps for _, marker, steps in places if marker == "o"] == [[4]]  # before its first step
+        assert {tuple(steps) for colour, marker, steps in places if (colour, marker) != ("0.7", "None") and marker != "o"} == {(5, 6, 7)}
 
 
 def test_without_cells_there_are_no_grids_and_a_damaged_folder_is_an_error(runs, tmp_path):

@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses. Defaults are the paper's values (its Table 1, or the readings of docs/decisions.md), but for five rules
+"""Settings: frozen dataclasses. Defaults are the paper's values (its Table 1, or the readings of docs/decisions.md), but for six rules
 whose docstrings name the paper's.
 
 TOML files and command-line flags change them (`config_file`), and the resolved settings are written into the run directory. Unknown
@@ -259,7 +259,7 @@ class EvolutionConfig:
     """Who is replaced: the lowest by rating (paper), or members drawn by chance, as a control. Parents are from the top half in both."""
     broken_valid_rate: float = 0.1
     """A teacher whose share of valid proposals of one type since the last evolution is below this is broken: it is replaced first, whatever
-    its rating, and chosen as a parent last. A newborn is spared all the same. 0 turns this off."""
+    its rating, and chosen as a parent last. A newborn is spared all the same. 0 turns this off (paper)."""
     protect_newborns: bool = True
     """Spare a child at the first evolution after its birth. Nobody stronger is replaced instead, so fewer than ``cull_fraction`` are. The
     paper spares nobody."""

@@ -1,9 +1,9 @@
 """The paper's three figures of the benchmark: mutations and crossovers over all snapshots, and the live operators at one of them.
 
-Thin grey: the parents' own learning curves, as far as they were trained. Colour: a child from its snapshot on, on the same scale of
-global steps, a thin line for each seed and a thick one for their mean. The dot is the child before its first step, measured on more
-problems. Thick grey: the frozen parent on the child's problems. Dashed: the control. Dotted: an adapter that began anew. A child of two
-parents has a colour for each parent's task. Lines are trailing means of `SMOOTHED` steps, the first ones of fewer.
+Thin grey: the parents' own learning curves, as far as they were trained. Colour: a child from the step after its snapshot on, on the same
+scale of global steps, a thin line for each seed and a thick one for their mean. The dot is the child before its first step, measured on
+more problems. Thick grey: the frozen parent on the child's problems. Dashed: the control. Dotted: an adapter that began anew. A child of
+two parents has a colour for each parent's task. Lines are trailing means of `SMOOTHED` steps, the first ones of fewer.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def _grid(config: RetentionConfig, parents: Parents, cells: Cells, rows: Sequenc
 
 
 def _panel(axis: Any, config: RetentionConfig, parents: Parents, cells: Cells, child: Variant) -> None:
-    steps, problems = cells[0]["snapshot"] + np.arange(config.retrain_steps), config.prompts // child.arity
+    snapshot, problems = cells[0]["snapshot"], config.prompts // child.arity
+    steps = snapshot + np.arange(1, config.retrain_steps + 1)
     for index, task in enumerate(config.parents[: child.arity]):
         colour = COLOURS[index]
         names = (child.name, FROZEN[index], CONTROLS[child.arity], FRESH[child.arity - 1])
@@ -114,4 +115,4 @@ def _panel(axis: Any, config: RetentionConfig, parents: Parents, cells: Cells, c
             axis.plot(steps, curve, color=colour, linewidth=0.4, alpha=0.5)
         axis.plot(steps, np.mean(learned, axis=0), color=colour, linewidth=1.6)
         first = np.mean([initial_rate(config, cell, child.name, task) for cell in cells])
-        axis.plot(steps[0], first, marker="o", markersize=3, color=colour)
+        axis.plot(snapshot, first, marker="o", markersize=3, color=colour)

@@ -13,10 +13,10 @@ GRIDS = {
     "crossovers": ("retention_crossovers", "Operator retention: crossovers", "Figure: crossover-operator retention across snapshot steps"),
 }
 DEFINITION = (
-    "Pass rates of children from their snapshot on, on the scale of global steps, a thin line for each seed and a thick one for their "
-    "mean; the dot is the child before its first step. Thin grey: the parents' own curves; thick grey: the frozen parent on the child's "
-    "problems; dashed: the control; dotted: an adapter that began anew. Trailing means of 5 steps. The verdicts are in the folder's "
-    "table.md."
+    "Pass rates of children from the step after their snapshot on, on the scale of global steps, a thin line for each seed and a thick one "
+    "for their mean; the dot is the child before its first step. Thin grey: the parents' own curves; thick grey: the frozen parent on the "
+    "child's problems; dashed: the control; dotted: an adapter that began anew. Trailing means of 5 steps. The verdicts are in the "
+    "folder's table.md."
 )
 
 
