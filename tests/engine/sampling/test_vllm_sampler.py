@@ -7,6 +7,7 @@ from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
+import torch
 from small_run import SMALL, Silent
 from vllm_tests import DEVICE, needs_vllm
 
@@ -145,6 +146,9 @@ class FakeEngine:
     def sleep(self, level):
         pass
 
+    def collective_rpc(self, function):
+        function(None)
+
     def release_kv_cache_memory(self):
         if not self.idle:
             raise RuntimeError("release_kv_cache_memory() requires a completed pause first")
@@ -191,6 +195,17 @@ def test_an_engine_that_does_not_wake_up_whole_is_an_error(tokenizer):
         sampler_of(FakeEngine(room=False), tokenizer).generate(ASK, 8, 1.0, "")
     with pytest.raises(EngineError, match="has not woken up whole"):
         sampler_of(FakeEngine(awake=False), tokenizer).generate(ASK, 8, 1.0, "")
+
+
+@pytest.mark.parametrize("release", [True, False])
+def test_an_engine_that_frees_its_cache_frees_its_activations_too(tokenizer, monkeypatch, release):
+    engine, done = FakeEngine([sample([5], [-0.5])]), []
+    sampler = sampler_of(engine, tokenizer)
+    sampler._release = release
+    monkeypatch.setattr(engine, "release_kv_cache_memory", lambda: done.append("keys and values"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("activations"))
+    sampler.generate(ASK, 8, 1.0, "")
+    assert done == (["keys and values", "activations"] if release else [])
 
 
 def test_what_broke_the_engine_is_what_is_raised(tokenizer):

@@ -167,6 +167,7 @@ class VllmSampler(Sampler):
         if self._release:
             self._engine.sleep(level=0)
             self._engine.release_kv_cache_memory()
+            self._engine.collective_rpc(lambda worker: torch.cuda.empty_cache())  # of activations, which only the deeper levels free
 
 
 def seed_of_first_sample(request: Request, seed: int) -> int:
