@@ -1,6 +1,7 @@
 """vLLM's own side: which one is accepted, what is published and retired, and whole runs with it (`make test-vllm`)."""
 
 import json
+import os
 from array import array
 from dataclasses import replace
 from importlib import metadata
@@ -61,7 +62,16 @@ def test_the_tested_vllm_is_accepted_for_its_own_device_only(monkeypatch):
         with pytest.raises(ConfigError, match=r"base.device 'cuda:0', but the vLLM that is installed is for 'cpu'"):
             check_vllm("cuda:0")
     installed(monkeypatch, device="cuda", vllm="0.32.0")
-    check_vllm("cuda:1")
+    check_vllm("cuda:0")
+    with pytest.raises(ConfigError, match=r"base.device 'cuda:1', but vLLM takes the first GPU .* and CUDA_VISIBLE_DEVICES=1"):
+        check_vllm("cuda:1")
+
+
+def test_vllm_computes_in_the_process_that_samples_where_ctrl_c_cannot_end_it_alone(monkeypatch):
+    installed(monkeypatch, vllm="0.32.0")
+    monkeypatch.delenv("VLLM_ENABLE_V1_MULTIPROCESSING", raising=False)
+    check_vllm("cpu")
+    assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
 
 
 def test_an_adapter_has_the_least_room_that_vllm_offers_for_its_rank():

@@ -213,11 +213,19 @@ def check_vllm(device: str) -> Any:
         raise ConfigError(f"engine.backend is 'vllm': expected vLLM {TESTED}, but {state}. `{install_extra('vllm')}` installs it.")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # its log would end up in the live table
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")  # on a GPU as on a CPU, where the tests run: the runners draw differently
+    # In this process, as in the tests. A child of it would end at Ctrl-C, which is to finish the step, and outlive a killed run on the GPU.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     kind = import_module("vllm.platforms").current_platform.device_type
-    if device.split(":", maxsplit=1)[0] != kind:
+    wanted, _, number = device.partition(":")
+    if wanted != kind:
         raise ConfigError(
             f"engine.backend is 'vllm' and base.device '{device}', but the vLLM that is installed is for '{kind}': set base.device to "
             f"'{kind}', or install vLLM's build for '{device}'"
+        )
+    if number not in ("", "0"):
+        raise ConfigError(
+            f"engine.backend is 'vllm' and base.device '{device}', but vLLM takes the first GPU that it sees: set base.device to '{kind}', "
+            f"and CUDA_VISIBLE_DEVICES={number}"
         )
     import_module("vllm.lora.request")
     return import_module("vllm")
