@@ -16,6 +16,7 @@ from populora.core.config import BaseConfig, EngineConfig, LearnerConfig, LoraCo
 from populora.core.config_check import check
 from populora.core.errors import AdapterEffectError, ConfigError, EngineError
 from populora.core.types import Request
+from populora.engine.planning.memory import forward_tokens
 from populora.engine.sampling import vllm as backend
 from populora.engine.sampling.vllm import VllmSampler, check_vllm, engine_settings
 from populora.training.loop import resume, train
@@ -93,7 +94,7 @@ def test_a_cache_that_is_given_back_is_refused_with_expandable_segments(monkeypa
 def test_a_prompt_is_computed_at_once_on_a_cpu_where_vllm_cannot_take_draws_back():
     on_cpu, on_gpu = (engine_settings(replace(TINY, base=BaseConfig(device=device)), 4, 8192) for device in ("cpu", "cuda"))
     assert on_cpu["max_num_batched_tokens"] == 8192 and not on_cpu["enable_chunked_prefill"]
-    assert "enable_chunked_prefill" not in on_gpu
+    assert "enable_chunked_prefill" not in on_gpu and on_gpu["max_num_batched_tokens"] == 8192 == forward_tokens(512)
     engines = [EngineConfig(backend="vllm", rows=rows) for rows in (1, 512, 8000)]
     batched = [engine_settings(replace(TINY, engine=engine), 4, 352)["max_num_batched_tokens"] for engine in engines]
     assert batched == [352, 4096, 8000], "a whole prompt, and a token of every row"

@@ -30,6 +30,7 @@ from populora.core.invocation import install_extra
 from populora.core.rng import stream_key
 from populora.core.types import Generation, Request
 from populora.engine.model.loading import base_folder
+from populora.engine.planning.memory import forward_tokens
 from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, Sampler, check_request, check_sampling
 from populora.engine.sampling.token_sampling import decode
 
@@ -186,7 +187,7 @@ def engine_settings(config: Config, slots: int, context: int) -> dict[str, Any]:
     # A prompt in several chunks takes draws of its seed back, which the generators of CPUs cannot: an error of vLLM.
     whole_prompts = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, rows, min(4096, rows * context))}
     return {
-        **(whole_prompts if on_cpu else {}),
+        **(whole_prompts if on_cpu else {"max_num_batched_tokens": min(forward_tokens(rows), rows * context)}),
         **({"distributed_executor_backend": "mp"} if shared else {}),  # inside a Ray actor vLLM would choose Ray, with one GPU a bundle
         "model": str(base_folder(config.base)), "dtype": config.base.dtype, "seed": 0, "max_model_len": context,
         "max_num_seqs": rows, "kv_cache_memory_bytes": config.engine.cache_mb << 20,
