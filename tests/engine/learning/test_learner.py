@@ -8,7 +8,7 @@ import torch
 
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError, ConfigError, PopuloraError
-from populora.core.types import UpdateStats
+from populora.core.types import Generation, UpdateStats
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.learner import InProcessLearner, kl, kl_penalty
 
@@ -160,6 +160,14 @@ def test_a_gradient_that_moves_no_weight_stops_the_run_also_of_trained_adapters(
     tiny = dataclasses.replace(CONFIG, learning_rate=1e-30, weight_decay=weight_decay, warmup_steps=warmup_steps)
     with pytest.raises(AdapterEffectError, match=r"slot 0: an update must change the adapter, but its gradient .* had no effect"):
         off_policy(adapted, tiny).update(make_rows(9))
+
+
+def test_the_memory_of_an_update_or_a_check_is_free_for_an_engine_on_the_same_gpu(adapted, make_rows, monkeypatch):
+    freed, learner, rows = [], off_policy(adapted), make_rows(0)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(1))
+    learner.update(rows)
+    learner.logprobs({0: [Generation("", rows[0].prompt_tokens, rows[0].tokens, rows[0].logprobs, 0.0, True)]})
+    assert len(freed) == 2
 
 
 def test_a_row_over_the_token_budget_is_refused(adapted, make_rows):

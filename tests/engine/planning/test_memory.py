@@ -158,6 +158,14 @@ def test_an_engine_on_several_gpus_spreads_its_cache(paper, planned):
         planned(paper(backend="inprocess", cache_mb=100), gpus=1)
 
 
+def test_an_engine_of_vllm_has_room_for_a_draw_of_all_rows_and_the_tokens_of_a_forward(paper, planned):
+    one, two, many = planned(paper()), planned(paper(tensor_parallel=2)), planned(paper(rows=10_000))
+    assert part(one, "logits of a draw") == part(two, "logits of a draw") == 512 * 152_064 * (5 * 4 + 2)
+    assert part(one, "tokens of a forward") == 8192 * 2 * (3 * 18_944 + 2 * 3584)
+    assert part(two, "tokens of a forward") == 8192 * 2 * (3 * 18_944 / 2 + 2 * 3584)
+    assert part(many, "tokens of a forward") * 8192 == part(one, "tokens of a forward") * 10_000
+
+
 def test_a_learner_of_a_cluster_has_room_for_its_adapters_and_a_borrowed_one(paper, planned):
     plan = planned(replace(paper(), cluster=ClusterConfig(learners=3, engines=3)))  # 8 members: 3, 3 and 2 of them
     assert part(plan, GRADIENTS) == (3 + 1) * 4 * SINGLE

@@ -1,12 +1,14 @@
 """vLLM's own side: which one is accepted, what is published and retired, and whole runs with it (`make test-vllm`)."""
 
 import json
+import os
 from array import array
 from dataclasses import replace
 from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
+import torch
 from small_run import SMALL, Silent
 from vllm_tests import DEVICE, needs_vllm
 
@@ -14,6 +16,7 @@ from populora.core.config import BaseConfig, EngineConfig, LearnerConfig, LoraCo
 from populora.core.config_check import check
 from populora.core.errors import AdapterEffectError, ConfigError, EngineError
 from populora.core.types import Request
+from populora.engine.planning.memory import forward_tokens
 from populora.engine.sampling import vllm as backend
 from populora.engine.sampling.vllm import VllmSampler, check_vllm, engine_settings
 from populora.training.loop import resume, train
@@ -60,7 +63,16 @@ def test_the_tested_vllm_is_accepted_for_its_own_device_only(monkeypatch):
         with pytest.raises(ConfigError, match=r"base.device 'cuda:0', but the vLLM that is installed is for 'cpu'"):
             check_vllm("cuda:0")
     installed(monkeypatch, device="cuda", vllm="0.32.0")
-    check_vllm("cuda:1")
+    check_vllm("cuda:0")
+    with pytest.raises(ConfigError, match=r"base.device 'cuda:1', but vLLM takes the first GPU .* and CUDA_VISIBLE_DEVICES=1"):
+        check_vllm("cuda:1")
+
+
+def test_vllm_computes_in_the_process_that_samples_where_ctrl_c_cannot_end_it_alone(monkeypatch):
+    installed(monkeypatch, vllm="0.32.0")
+    monkeypatch.delenv("VLLM_ENABLE_V1_MULTIPROCESSING", raising=False)
+    check_vllm("cpu")
+    assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
 
 
 def test_an_adapter_has_the_least_room_that_vllm_offers_for_its_rank():
@@ -82,7 +94,7 @@ def test_a_cache_that_is_given_back_is_refused_with_expandable_segments(monkeypa
 def test_a_prompt_is_computed_at_once_on_a_cpu_where_vllm_cannot_take_draws_back():
     on_cpu, on_gpu = (engine_settings(replace(TINY, base=BaseConfig(device=device)), 4, 8192) for device in ("cpu", "cuda"))
     assert on_cpu["max_num_batched_tokens"] == 8192 and not on_cpu["enable_chunked_prefill"]
-    assert "enable_chunked_prefill" not in on_gpu
+    assert "enable_chunked_prefill" not in on_gpu and on_gpu["max_num_batched_tokens"] == 8192 == forward_tokens(512)
     engines = [EngineConfig(backend="vllm", rows=rows) for rows in (1, 512, 8000)]
     batched = [engine_settings(replace(TINY, engine=engine), 4, 352)["max_num_batched_tokens"] for engine in engines]
     assert batched == [352, 4096, 8000], "a whole prompt, and a token of every row"
@@ -145,6 +157,9 @@ class FakeEngine:
     def sleep(self, level):
         pass
 
+    def collective_rpc(self, function):
+        function(None)
+
     def release_kv_cache_memory(self):
         if not self.idle:
             raise RuntimeError("release_kv_cache_memory() requires a completed pause first")
@@ -191,6 +206,17 @@ def test_an_engine_that_does_not_wake_up_whole_is_an_error(tokenizer):
         sampler_of(FakeEngine(room=False), tokenizer).generate(ASK, 8, 1.0, "")
     with pytest.raises(EngineError, match="has not woken up whole"):
         sampler_of(FakeEngine(awake=False), tokenizer).generate(ASK, 8, 1.0, "")
+
+
+@pytest.mark.parametrize("release", [True, False])
+def test_an_engine_that_frees_its_cache_frees_its_activations_too(tokenizer, monkeypatch, release):
+    engine, done = FakeEngine([sample([5], [-0.5])]), []
+    sampler = sampler_of(engine, tokenizer)
+    sampler._release = release
+    monkeypatch.setattr(engine, "release_kv_cache_memory", lambda: done.append("keys and values"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("activations"))
+    sampler.generate(ASK, 8, 1.0, "")
+    assert done == (["keys and values", "activations"] if release else [])
 
 
 def test_what_broke_the_engine_is_what_is_raised(tokenizer):

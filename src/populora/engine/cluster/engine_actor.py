@@ -43,7 +43,6 @@ class EngineActor:
         """Load the base model, with room for the adapters of ``slots``. Returns the fingerprint of the base model, if it was loaded here,
         the versions of installed libraries and what decodes. Raises the same errors as a run in one process."""
         init_process(config)
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a child process of vLLM would outlive this one and hold the GPU
         check_memory(config)
         self._thread.sampler, base = self._thread.call(lambda: self._open.enter_context(open_engine(config, len(slots)))).result()
         self._places = {-1: -1} | {slot: place for place, slot in enumerate(slots)}

@@ -75,6 +75,7 @@ class InProcessLearner:
         parts = split_by_tokens(range(len(groups)), [group.tokens for group in groups], 0, self.config.micro_batch_tokens)
         both = torch.cat([self._with_and_without([groups[index] for index in part]) for part, _ in parts], 1)
         tokens = [sum(len(answer.tokens) for answer in answers[slot]) for slot in slots]
+        _give_memory_back()
         return dict(zip(slots, both.split(tokens, 1), strict=True))
 
     def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
@@ -102,7 +103,9 @@ class InProcessLearner:
         sums = torch.zeros(slots, 10, dtype=torch.float64, device=device)
         for groups in batches:
             self._backward(groups, shares, sums)
-        return dict(enumerate(sums.tolist()))
+        by_slot = dict(enumerate(sums.tolist()))
+        _give_memory_back()
+        return by_slot
 
     def norms(self) -> dict[int, float]:
         """Return the norm of each slot's gradient, before clipping."""
@@ -150,6 +153,12 @@ class InProcessLearner:
     def _base_logprobs(self, groups: Sequence[PromptGroup]) -> torch.Tensor:
         """Compute the bare base's log-probabilities of the groups' response tokens [M]."""
         return self.adapted.logprobs(self.adapted.pack([replace(group, slot=-1) for group in groups]))[0]
+
+
+def _give_memory_back() -> None:
+    """Give a GPU the memory of activations back, which torch keeps for itself: an engine of another process may need it for its cache
+    (``engine.release_cache``)."""
+    torch.cuda.empty_cache()  # nothing without a GPU
 
 
 def _columns(groups: Sequence[TrainGroup], device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -68,6 +68,11 @@ def engine_slots(config: Config) -> int:
     return max(map(len, held_slots(holders_of(config.population.members, cluster), cluster.engines)))
 
 
+def forward_tokens(rows: int) -> int:
+    """Return how many tokens vLLM computes at a time on a GPU, of prompts and ``rows`` responses. Its own number depends on the GPU."""
+    return max(8192, rows)
+
+
 def adapter_bytes(config: Config, shape: ModelShape, itemsize: int) -> int:
     """Bytes of one adapter with ``itemsize`` bytes a number."""
     return itemsize * shape.adapter(config.lora.rank, config.lora.targets)
@@ -108,17 +113,21 @@ def _overhead(owner: str, gpus: int, assumed: Assumptions) -> tuple[MemoryPart, 
 
 def _engine(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     """An engine with its own copy of the base: vLLM, or an in-process sampler of a cluster, whose adapters are in a bank."""
-    held, base = engine_slots(config), _base_bytes(config, shape)
-    if config.engine.backend == "inprocess":
-        draw = inprocess_rows(config, shape) * shape.vocabulary * (5 * 4 + ITEMSIZE[config.base.dtype])  # `sample_tokens`, in fp32
-        logits = MemoryPart("engine", "logits of a draw", draw)  # in one process the learner's are more, at another time
+    held, base, itemsize = engine_slots(config), _base_bytes(config, shape), ITEMSIZE[config.base.dtype]
+    inprocess, gpus = config.engine.backend == "inprocess", config.engine.tensor_parallel
+    rows = inprocess_rows(config, shape) if inprocess else config.engine.rows
+    draw = rows * shape.vocabulary * (5 * 4 + itemsize)  # `sample_tokens`, in fp32; vLLM's has one tensor less
+    logits = MemoryPart("engine", "logits of a draw", draw)  # in one process the learner's are more, at another time
+    if inprocess:
         return MemoryPart("engine", "base", base), *_bank("engine", config, shape, held), *_decoding(config, shape), logits
     _check_vllm_cache(config, shape)
-    slots = (held + 1) * adapter_bytes(config, shape, ITEMSIZE[config.base.dtype])  # one slot is the bare base
+    slots = (held + 1) * adapter_bytes(config, shape, itemsize)  # one slot is the bare base
     return (
-        MemoryPart("engine", "base", base / config.engine.tensor_parallel),
-        MemoryPart("engine", "adapters", slots / config.engine.tensor_parallel),
+        MemoryPart("engine", "base", base / gpus),
+        MemoryPart("engine", "adapters", slots / gpus),
         MemoryPart("engine", CACHE, float(config.engine.cache_mb << 20)),
+        MemoryPart("engine", "tokens of a forward", itemsize * forward_tokens(rows) * (3 * shape.inner / gpus + 2 * shape.hidden)),
+        logits,
     )
 
 

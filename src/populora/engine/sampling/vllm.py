@@ -30,6 +30,7 @@ from populora.core.invocation import install_extra
 from populora.core.rng import stream_key
 from populora.core.types import Generation, Request
 from populora.engine.model.loading import base_folder
+from populora.engine.planning.memory import forward_tokens
 from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, Sampler, check_request, check_sampling
 from populora.engine.sampling.token_sampling import decode
 
@@ -167,6 +168,7 @@ class VllmSampler(Sampler):
         if self._release:
             self._engine.sleep(level=0)
             self._engine.release_kv_cache_memory()
+            self._engine.collective_rpc(lambda worker: torch.cuda.empty_cache())  # of activations, which only the deeper levels free
 
 
 def seed_of_first_sample(request: Request, seed: int) -> int:
@@ -185,7 +187,7 @@ def engine_settings(config: Config, slots: int, context: int) -> dict[str, Any]:
     # A prompt in several chunks takes draws of its seed back, which the generators of CPUs cannot: an error of vLLM.
     whole_prompts = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, rows, min(4096, rows * context))}
     return {
-        **(whole_prompts if on_cpu else {}),
+        **(whole_prompts if on_cpu else {"max_num_batched_tokens": min(forward_tokens(rows), rows * context)}),
         **({"distributed_executor_backend": "mp"} if shared else {}),  # inside a Ray actor vLLM would choose Ray, with one GPU a bundle
         "model": str(base_folder(config.base)), "dtype": config.base.dtype, "seed": 0, "max_model_len": context,
         "max_num_seqs": rows, "kv_cache_memory_bytes": config.engine.cache_mb << 20,
@@ -212,11 +214,19 @@ def check_vllm(device: str) -> Any:
         raise ConfigError(f"engine.backend is 'vllm': expected vLLM {TESTED}, but {state}. `{install_extra('vllm')}` installs it.")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # its log would end up in the live table
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")  # on a GPU as on a CPU, where the tests run: the runners draw differently
+    # In this process, as in the tests. A child of it would end at Ctrl-C, which is to finish the step, and outlive a killed run on the GPU.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     kind = import_module("vllm.platforms").current_platform.device_type
-    if device.split(":", maxsplit=1)[0] != kind:
+    wanted, _, number = device.partition(":")
+    if wanted != kind:
         raise ConfigError(
             f"engine.backend is 'vllm' and base.device '{device}', but the vLLM that is installed is for '{kind}': set base.device to "
             f"'{kind}', or install vLLM's build for '{device}'"
+        )
+    if number not in ("", "0"):
+        raise ConfigError(
+            f"engine.backend is 'vllm' and base.device '{device}', but vLLM takes the first GPU that it sees: set base.device to '{kind}', "
+            f"and CUDA_VISIBLE_DEVICES={number}"
         )
     import_module("vllm.lora.request")
     return import_module("vllm")
