@@ -139,13 +139,22 @@ def test_export_takes_the_adapter_of_an_earlier_step(run, tmp_path, capsys, asse
     assert_refused(["export", run, "--member", "S1", "--step", "7", "-o", "late"], "has no checkpoint of step 7, but of 1, 2")
 
 
+def test_export_of_an_adapter_of_a_base_of_the_hub_names_no_folder(run, tmp_path, capsys):
+    write = adapters_only({"S1": Adapter({"q_proj": (torch.ones(2, 5), torch.ones(3, 2))}, 2, 4.0)}, "some/base", ("q_proj",))
+    save_checkpoint(Path(run), Checkpoint(2, {}, {"members": [{"id": "S1", "role": "student"}]}), 1, write)
+    assert main(["export", run, "--member", "S1", "-o", str(tmp_path / "s1")]) == 0
+    assert "another machine" not in capsys.readouterr().out
+
+
 def test_export_copies_the_adapter_and_overwrites_nothing(run, tmp_path, capsys, assert_refused):
     adapter = Adapter({"q_proj": (torch.ones(2, 5), torch.ones(3, 2))}, 2, 4.0)
     write = adapters_only({"S1": adapter}, base_name(BaseConfig()), ("q_proj",))
     save_checkpoint(Path(run), Checkpoint(2, {}, {"members": [{"id": "S1", "role": "student"}]}), 1, write)
     out = tmp_path / "deep" / "s1"
     assert main(["export", run, "--member", "S1", "-o", str(out)]) == 0
-    assert load_adapter(out).fingerprint() == adapter.fingerprint() and "S1" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert load_adapter(out).fingerprint() == adapter.fingerprint() and "S1" in printed
+    assert f"On another machine it needs a copy of its base, the folder {base_folder(BaseConfig())}\n" in printed
     assert Path(json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"]) == base_folder(BaseConfig())
     assert {path.name: path.read_bytes() for path in out.iterdir()} == {
         path.name: path.read_bytes() for path in (Path(run) / "adapters" / "S1").iterdir()

@@ -59,6 +59,9 @@ def test_an_adapter_is_found_with_the_base_that_it_names(make_adapter, chat_base
 def test_a_name_that_is_no_model_is_refused(tmp_path, make_adapter):
     nameless = make_adapter("nameless", 1)
     change_settings(nameless, base_model_name_or_path=None)
+    moved = [make_adapter(folder, 1) for folder in ("tiny_sql_base", "other")]
+    for adapter in moved:
+        change_settings(adapter, base_model_name_or_path=f"/elsewhere/{adapter.name}")
     (tmp_path / "runs" / "tiny").mkdir(parents=True)
     for names, options, error, message in (
         (["runs"], {}, ConfigError, r"expected a run, a PEFT adapter, or a base.*it has none of run.json, adapter_config.json and"),
@@ -68,6 +71,8 @@ def test_a_name_that_is_no_model_is_refused(tmp_path, make_adapter):
         (["tiny"], {"step": 2}, ConfigError, "the step is 2, but 'tiny' is no run"),
         (["tiny"], {"base": "other/base"}, ConfigError, "'tiny' is a base itself"),
         ([str(nameless)], {}, AdapterError, r"names no base.*--base"),
+        ([str(moved[0])], {}, AdapterError, r"'/elsewhere/.*', which is not on this machine: give it by --base tiny_sql$"),
+        ([str(moved[1])], {}, AdapterError, r"not on this machine: give it by --base FOLDER$"),
     ):
         with pytest.raises(error, match=message):
             find_models(names, **options)

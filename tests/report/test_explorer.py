@@ -31,7 +31,10 @@ def test_with_room_enough_every_proposal_is_there_and_equals_its_rows(runs):
     proposals, whole = table(folder, "proposals"), sample(folder)
     entries = {entry["id"]: entry for entry in whole["entries"]}
     assert len(entries) == len(whole["entries"]) == len(proposals) == whole["proposals"]
-    assert whole["valid"] == sum(row["valid"] for row in proposals) and whole["answers"] == len(table(folder, "attempts"))
+    assert whole["valid"] == sum(row["valid"] for row in proposals)
+    assert (
+        whole["answers"] == sum(entry.get("of", 0) for entry in entries.values()) < len(table(folder, "attempts"))
+    )  # none from the buffer
     problems = {row["problem_id"]: row for row in table(folder, "problems")}
     for row in proposals:
         if not row["valid"]:

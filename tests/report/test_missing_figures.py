@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from report_runs import logged, rewrite, study_of
+from report_runs import CONFIG, logged, rewrite, study_of, without_steps, write_run
 
-from populora.report.figure import MissingFigure
+from populora.core.config import PopulationConfig
+from populora.report.figure import Figure, MissingFigure
 from populora.report.figures import make_figures
 
 NEEDS_POPULATION = "it needs a run with teachers and students"
@@ -52,3 +54,14 @@ def test_a_figure_names_the_data_that_it_lacks(copied, damage, expected):
         (folder / "metrics.jsonl").unlink()
     missing = reasons(folder)
     assert {name: missing[name] for name in expected} == expected
+
+
+def test_a_run_without_a_step_is_in_no_figure_and_named_by_those_that_compare_arms(runs, copied, tmp_path, make_record):
+    larger = replace(CONFIG, population=PopulationConfig(teachers=3, students=3))
+    begun = without_steps(write_run(tmp_path / "larger", make_record, larger, steps=1))
+    figures = make_figures(study_of(runs["pair"], runs["agent"], without_steps(copied("pair-1")), begun))
+    shown = {figure.name: figure.runs for figure in figures if isinstance(figure, Figure)}
+    assert "2T+2S: 1 run, seed 0" in shown["dynamics"] and "2T+2S: 1 run, seed 0" in shown["reasons"]
+    assert not any("3T+3S" in runs or "2 runs" in runs for runs in shown.values())
+    (comparison,) = (figure for figure in figures if figure.name == "comparison")
+    assert isinstance(comparison, Figure) and "no step: pair-1, larger." in comparison.definition

@@ -13,7 +13,7 @@ from populora.cli.train import open_display
 from populora.core.config import Config
 from populora.core.types import Lineage, Matchup, Member, Rating, Role
 from populora.runs.directory import new_run
-from populora.runs.display import PlainDisplay
+from populora.runs.display import PlainDisplay, step_line
 from populora.runs.live import LiveDisplay, View
 from populora.runs.metrics import step_metrics
 from populora.runs.metrics_log import write_step
@@ -91,6 +91,12 @@ def agents(make_record) -> dict[str, tuple]:
 def test_live_table_of_agents_that_share_adapters_has_their_matchups(make_record):
     text = rendered(live_view(make_record, **agents(make_record)))
     assert "2A" in text and text.count("A0 27.0") == text.count("A1 25.0") == 2 and "◀ 0.40" in text and "0.60 (0.50) ▶" in text
+
+
+def test_a_line_has_the_range_of_the_ratings_of_agents_that_share_adapters(make_record):
+    changes = agents(make_record)
+    record, single = make_record(1, **changes), make_record(1, **{**changes, "members": changes["members"][:1]})
+    assert "mu A 25.0 to 27.0" in step_line(record, {}, 30, 60.0) and "mu" not in step_line(single, {}, 30, 60.0)
 
 
 def test_closing_table_names_the_best_agent_of_several(tmp_path, make_record):

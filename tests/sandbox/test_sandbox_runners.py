@@ -89,6 +89,14 @@ def test_texts_are_those_of_the_runner_and_python_stays_as_it_is(pool):
     assert [[value.literal for value in verdict.values] for verdict in verdicts] == [["b a", "c"], ["['a']"], ["x y"]]
 
 
+def test_python_beside_another_domain_starts_with_its_first_program(runner, new_pool):
+    pool = new_pool(None, replace(PROFILES["training"], runners=(runner,)))
+    assert pool.run([run("count", "a")], twice=True)[0].ok
+    assert {domain for worker in pool._workers for domain, _ in worker._zygotes} == {"words"}
+    assert pool.run([Job("run", "def f(x): return x", ("1",))])[0].ok
+    assert {domain for worker in pool._workers for domain, _ in worker._zygotes} == {"words", "python"}
+
+
 def test_measures_are_the_runner_s_and_equal_normal_forms_have_one_fingerprint(pool):
     first, second = pool.run([Job("measure", text, domain="words") for text in ("Count", "count")])
     assert first.measures.values == (5, 1, 2, 3) and first.measures == second.measures

@@ -1,5 +1,6 @@
 """``populora export RUN --member S3 -o DIR``: copy one member out of a run as a PEFT folder."""
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,4 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     files = members.files(args.member)
     write_folder(args.out.absolute(), files)
     sys.stdout.write(f"{args.member} of {args.run} at step {members.step} written to {args.out}/ ({', '.join(files)})\n")
+    base = json.loads(files["adapter_config.json"])["base_model_name_or_path"]
+    if Path(base).is_absolute():  # else it is a name on the hub
+        sys.stdout.write(f"On another machine it needs a copy of its base, the folder {base}\n")
     return 0

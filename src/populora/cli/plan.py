@@ -55,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print the plan; returns 0, or 1 if it does not fit. Raises `PopuloraError`."""
     args = parse_settings(PlanRun, arguments, "plan")
     check(args.settings)
+    load_domains(args.settings.domains)
     gpus, gpu = parse_gpus(args.gpus, args.gpu)
     config = fill_gpus(args.settings, gpus, args.nodes)
     plan = plan_run(config, gpu, gpus, args.nodes, args.assume)
@@ -68,7 +69,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def plan_run(config: Config, gpu: str = "", gpus: int = 0, nodes: int = 1, assumed: Assumptions | None = None) -> Plan:
     """Plan a run; an empty ``gpu`` and 0 ``gpus`` follow the settings. Raises `ConfigError` for what cannot be planned."""
-    load_domains(config.domains)
     gpu = gpu or (CPU if config.base.device == "cpu" else GPU)
     if gpu == CPU:
         if gpus > 1 or nodes > 1:

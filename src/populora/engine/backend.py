@@ -10,7 +10,7 @@ from populora.core.config import Config
 from populora.domains.registry import sandbox_limits
 from populora.engine.bank import Bank
 from populora.engine.learning.learner import InProcessLearner, Learner
-from populora.engine.model.adapted_model import AdaptedModel, Checkpointing
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import base_fingerprint, load_base, load_tokenizer
 from populora.engine.planning.planner import check_context
@@ -41,7 +41,7 @@ def local_backend(config: Config) -> Iterator[Backend]:
     check_backend(config)
     box = config.sandbox
     with torch_threads(config.threads):
-        adapted, tokenizer, base = _load_adapted(config, config.population.members, config.learner.activation_checkpointing)
+        adapted, tokenizer, base = _load_adapted(config, config.population.members, learns=True)
         check_context(config, adapted.context)
         with (
             SandboxPool(sandbox_limits(config), box.workers, box.allow_weak) as pool,
@@ -56,12 +56,13 @@ def check_backend(config: Config) -> None:
         check_vllm(config.base.device)
 
 
-def _load_adapted(config: Config, slots: int, checkpointing: Checkpointing = "none") -> tuple[AdaptedModel, Any, str]:
+def _load_adapted(config: Config, slots: int, learns: bool) -> tuple[AdaptedModel, Any, str]:
     """Load the base model with room for ``slots`` adapters, its tokenizer and its fingerprint."""
     check_memory(config)
     model, tokenizer = load_base(config.base)
     base, lora = base_fingerprint(model), config.lora
-    adapted = AdaptedModel(model, lora.targets, slots, lora.rank, lora.alpha, checkpointing, config.base.kernels)
+    checkpointing = config.learner.activation_checkpointing if learns else "none"
+    adapted = AdaptedModel(model, lora.targets, slots, lora.rank, lora.alpha, checkpointing, config.base.kernels, learns)
     return adapted, tokenizer, base
 
 
@@ -73,7 +74,7 @@ def open_engine(config: Config, slots: int) -> Iterator[tuple[Sampler, str]]:
     if config.engine.backend == "vllm":
         adapted, tokenizer, base = None, load_tokenizer(config.base), ""
     else:
-        adapted, tokenizer, base = _load_adapted(config, slots)
+        adapted, tokenizer, base = _load_adapted(config, slots, learns=False)
     with _open_sampler(config, tokenizer, adapted, slots) as sampler:
         yield sampler, base
 

@@ -110,6 +110,9 @@ def _base_of(adapter: Path) -> str:
     path = read_settings(adapter).get("base_model_name_or_path")
     if not isinstance(path, str) or not path:
         raise AdapterError(f"'{adapter / CONFIG_FILE}' names no base (base_model_name_or_path): say with --base which one it is for")
+    if Path(path).is_absolute() and not Path(path).is_dir():
+        here = next((name for name, folder in EMBEDDED.items() if Path(path).name == folder), "FOLDER")
+        raise AdapterError(f"'{adapter / CONFIG_FILE}' names the base '{path}', which is not on this machine: give it by --base {here}")
     return next((name for name in EMBEDDED if Path(path) == base_folder(BaseConfig(path=name))), path)
 
 

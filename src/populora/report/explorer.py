@@ -30,7 +30,7 @@ Item = dict[str, Any]
 
 
 def sample_problems(run: RunData, budget: int) -> dict[str, Any]:
-    """Return the sample as plain values: ``entries``, and the numbers of all proposals, valid ones and answers of the run.
+    """Return the sample as plain values: ``entries``, and the numbers of all proposals, valid ones and answers to their problems.
 
     ``tasks`` holds what is sought in each task type, how its programs are called, and the labels of their complexity metrics.
     """
@@ -50,7 +50,7 @@ def sample_problems(run: RunData, budget: int) -> dict[str, Any]:
         "entries": sorted(kept, key=lambda entry: (entry["step"], entry["author"], entry["id"])),
         "proposals": len(order),
         "valid": valid,
-        "answers": run.table("attempts", ("step",)).num_rows,
+        "answers": run.table("attempts", ("filled",)).filter(~pc.field("filled")).num_rows,  # the others are to problems of other steps
     }
 
 

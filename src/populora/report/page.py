@@ -96,7 +96,7 @@ def _highlights(study: Study) -> list[str]:
 def _sample_size(samples: Sequence[dict[str, Any]]) -> str:
     parts = [
         f"{sample['run']}: {len(sample['entries']):,} of {sample['proposals']:,} proposals ({sample['valid']:,} valid), "
-        f"each with up to {MAX_ANSWERS} different ones of the run's {sample['answers']:,} answers"
+        f"each with up to {MAX_ANSWERS} different ones of the run's {sample['answers']:,} answers to problems of the same step"
         for sample in samples
     ]
     text = f"This page holds a sample, spread evenly over steps, teachers and types. {'; '.join(parts)}."

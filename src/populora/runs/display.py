@@ -11,7 +11,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from populora.core.types import task_types
+from populora.core.types import Role, task_types
 from populora.domains.registry import load_domain
 from populora.runs.step_record import StepRecord
 from populora.runs.style import describe_evolution, format_duration
@@ -103,6 +103,9 @@ def step_line(record: StepRecord, metrics: Mapping[str, float], steps: int, left
     ]
     if "rating/mu/teacher" in metrics:
         parts.append(f"mu T {value('rating/mu/teacher', 1)} S {value('rating/mu/student', 1)}")
+    agents = [member.rating.mu for member in record.members if member.role is Role.AGENT]
+    if len(agents) > 1:  # the mean of those who play each other hardly moves, and a single agent plays nobody
+        parts.append(f"mu A {min(agents):.1f} to {max(agents):.1f}")
     if record.step < steps:
         parts.append(f"left {format_duration(left)}")
     parts += describe_evolution(record.evolution)

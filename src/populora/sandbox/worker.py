@@ -11,6 +11,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from operator import contains
 
 from populora.core.errors import SandboxFault, SandboxUnavailableError
@@ -60,7 +61,8 @@ class Unit:
 
 
 class Worker:
-    """A pair of zygotes for each domain, and more of them from the first program that needs them.
+    """A pair of zygotes for each domain, and more of them from the first program that needs them. Those of Python wait for its first
+    program, too, if there are other domains: a run of SQL has none.
 
     Domains have no zygote in common: what the runner of one imports is not there for the programs of another. Only `kill` may be called
     from another thread.
@@ -75,15 +77,16 @@ class Worker:
         self.closing = False
 
     def start(self) -> None:
-        for domain, runner in self._runners.items():
-            for index in _PAIR:
-                self._zygotes[domain, index] = Zygote(self._isolation, self._limits, index, runner)
-        ((verdict,),) = self.judge([Unit([_CONTROL], twice=True)])
-        if not verdict.ok:
-            raise SandboxUnavailableError(
-                f"the sandbox does not run a harmless program under {self._limits}: {verdict.kind} {verdict.reason}. "
-                f"Raise the limits, or report the machine's layers: {self._isolation.report}"
-            )
+        domains = [runner.domain for runner in self._limits.runners] or [PYTHON]
+        for domain, index in product(domains, _PAIR):
+            self._zygotes[domain, index] = Zygote(self._isolation, self._limits, index, self._runners[domain])
+        if domains == [PYTHON]:
+            ((verdict,),) = self.judge([Unit([_CONTROL], twice=True)])
+            if not verdict.ok:
+                raise SandboxUnavailableError(
+                    f"the sandbox does not run a harmless program under {self._limits}: {verdict.kind} {verdict.reason}. "
+                    f"Raise the limits, or report the machine's layers: {self._isolation.report}"
+                )
         for runner in self._limits.runners:
             job = Job("run", runner.control[0], runner.control[1:], domain=runner.domain)
             ((verdict,),) = self.judge([Unit([job], twice=True)])

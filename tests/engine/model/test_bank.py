@@ -105,6 +105,16 @@ def test_an_empty_bank_is_refused(slots, rank):
         LoraBank(FAMILIES, slots, rank, 8.0)
 
 
+def test_a_bank_that_does_not_learn_has_memory_for_the_adapters_alone():
+    bank = LoraBank(FAMILIES, 3, 4, 8.0, learns=False)
+    bank.initialise(0)
+    bank.load(1, filled_bank().adapter(2))
+    assert bank.adapter(1).fingerprint() == filled_bank().adapter(2).fingerprint()
+    assert all(tensor.is_meta for tensor in (bank.gradient, bank.first_moment, bank.second_moment))
+    with pytest.raises(NotImplementedError, match="meta"):
+        bank.state([1])
+
+
 def of_rank(adapter: Adapter, rank: int) -> Adapter:
     return Adapter({name: (a[:rank].clone(), b[:, :rank].clone()) for name, (a, b) in adapter.modules.items()}, rank, 3.0)
 

@@ -130,7 +130,8 @@ def test_the_in_process_engine_shares_the_learner_s_base_unless_it_is_an_actor(p
     assert [part.owner for part in plan.memory.parts if part.name == "base"] == ["engine and learner"]
     assert part(plan, CACHE) < 8192 * MIB + 8 * 6144 * 56 * 1024
     assert part(cluster, "base", "engine") == part(cluster, "base", "learner") > 15e9
-    assert part(cluster, MOMENTS, "engine") == 8 * 12 * SINGLE
+    assert part(cluster, "adapters, fp32", "engine") == 8 * 4 * SINGLE
+    assert part(cluster, MOMENTS, "engine") == part(cluster, GRADIENTS, "engine") == 0  # an engine does not learn
 
 
 def test_attempts_of_one_a_problem_need_a_prompt_each(seven, paper, planned):
@@ -183,7 +184,7 @@ def test_an_engine_has_room_for_the_adapters_that_it_holds(paper, planned):
     assert part(engine(2), "adapters") == (2 * 25 + 1) * 2 * SINGLE
     assert part(engine(4, engines=16), "adapters") == (2 * 13 + 2 * 12 + 1) * 2 * SINGLE  # 200 on 16: slots 0 to 7 modulo 16 are 13
     inprocess = {"backend": "inprocess", "cache_mb": 8192}
-    assert part(engine(2, **inprocess), MOMENTS, "engine") == 50 * 12 * SINGLE
+    assert part(engine(2, **inprocess), "adapters, fp32", "engine") == 50 * 4 * SINGLE
     assert engine(2).seconds.publish == engine(0).seconds.publish / 4 and engine(2).seconds.tail == engine(0).seconds.tail
 
 

@@ -5,9 +5,16 @@ from collections import Counter
 import pytest
 import torch
 from draws import PROMPTS, STOP, requests_of, same_draws
+from small_models import randomise
 
+from populora.core.config import Config, SelfplayConfig
 from populora.core.errors import ConfigError
 from populora.core.types import Request
+from populora.engine.backend import open_engine
+from populora.engine.learning.batching import TrainRow
+from populora.engine.learning.learner import InProcessLearner
+from populora.engine.model.adapted_model import AdaptedModel
+from populora.engine.model.loading import load_base
 from populora.engine.native.compiled import load
 from populora.engine.native.decoder import CACHED_ROWS, NativeDecoder
 from populora.engine.sampling.batch import ContinuousBatch
@@ -39,6 +46,19 @@ def test_the_same_call_is_bit_identical_and_fewer_rows_draw_the_same(adapted, sa
     assert first == sampler.generate(REQUESTS, 40, 1.0, STOP)
     narrow = InProcessSampler(adapted, tokenizer, seed=7, rows=4).generate(REQUESTS, 40, 1.0, STOP)
     assert all(same_draws(adapted, 7, *answers) for answers in zip(REQUESTS, first, narrow, strict=True))
+
+
+def test_an_engine_of_its_own_answers_as_the_model_that_learns_but_cannot_learn(tokenizer):
+    config = Config(selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=24))
+    lora, requests = config.lora, [Request(PROMPTS[0], slot, 2, ("engine", slot)) for slot in (0, -1)]
+    learning = randomise(AdaptedModel(load_base(config.base)[0], lora.targets, 1, lora.rank, lora.alpha))
+    expected = InProcessSampler(learning, tokenizer, config.seed).generate(requests, 24, 1.0, STOP)
+    with open_engine(config, 1) as (engine, _):
+        engine.sync_weights(learning.bank, [0])
+        assert engine.generate(requests, 24, 1.0, STOP) == expected
+        assert engine.adapted.bank.gradient.is_meta
+        with pytest.raises(RuntimeError, match="meta"):
+            InProcessLearner(engine.adapted, config.learner).update([TrainRow(0, [1, 2], [3], [-1.0], 1.0)])
 
 
 def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatch, adapted, sampler, tokenizer):

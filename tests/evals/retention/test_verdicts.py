@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from populora.core.rng import stream
+from populora.evals.retention.recovery_curves import smoothed
 from populora.evals.retention.settings import RetentionConfig
-from populora.evals.retention.verdicts import cell_measures, recovered, summary, t_interval, trailing, verdict, versus
+from populora.evals.retention.verdicts import cell_measures, recovered, summary, t_interval, verdict, versus
 
 CONFIG = RetentionConfig(
     parents=("code_i", "code_o"),
@@ -43,8 +44,8 @@ def cell(seed: int, initial: dict[str, int] | None = None, **solving: list[int])
     return {"seed": seed, "snapshot": 4, "initial": first, "curve": curve}
 
 
-def test_a_trailing_mean_begins_with_what_there_is():
-    np.testing.assert_allclose(trailing(np.array([1.0, 3.0, 5.0, 7.0]), 2), [1.0, 2.0, 4.0, 6.0])
+def test_the_means_of_the_figures_begin_with_what_there_is():
+    np.testing.assert_allclose(smoothed(np.arange(1.0, 8.0)), [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0])
 
 
 def test_a_child_has_recovered_when_a_window_and_all_that_follows_reach_the_share_of_its_parent():

@@ -113,10 +113,8 @@ class InProcessLearner:
 
     def step(self, slot: int, norm: float) -> None:
         """Clip the gradient of a slot, which has this norm, and step. Raises `AdapterEffectError` if that changes no weight."""
-        bank, config = self.adapted.bank, self.config
-        only_decayed = bank.master[slot] * (1.0 - step_size(config, int(bank.steps[slot]) + 1) * config.weight_decay)
-        adamw_step(bank, slot, clip_coefficient(norm, config.grad_clip), config)
-        if norm > 0.0 and torch.equal(only_decayed, bank.master[slot]):
+        moved = adamw_step(self.adapted.bank, slot, clip_coefficient(norm, self.config.grad_clip), self.config)
+        if norm > 0.0 and not moved:
             raise AdapterEffectError(
                 f"slot {slot}: an update must change the adapter, but its gradient (norm {norm:.2e}) had no effect on any weight. "
                 "Start a new run with a higher learner.learning_rate, or a shorter learner.warmup_steps."
@@ -214,8 +212,10 @@ def step_size(config: LearnerConfig, step: int) -> float:
 
 
 @torch.no_grad()
-def adamw_step(bank: LoraBank, slot: int, gradient_scale: float, config: LearnerConfig) -> None:
+def adamw_step(bank: LoraBank, slot: int, gradient_scale: float, config: LearnerConfig) -> bool:
     """Make one AdamW step (Loshchilov and Hutter 2019) of ``slot`` from its row of ``bank.gradient`` times ``gradient_scale``.
+
+    Returns False if no weight changed but by its decay.
 
     torch's optimiser has one step count per parameter and would move every slot of a stacked tensor. Here other slots stay
     bit-identical, and a child's bias correction and warm-up start at its own first step.
@@ -227,8 +227,10 @@ def adamw_step(bank: LoraBank, slot: int, gradient_scale: float, config: Learner
     gradient = bank.gradient[slot] * gradient_scale
     weights, mean, square = bank.master[slot], bank.first_moment[slot], bank.second_moment[slot]
     weights.mul_(1.0 - rate * config.weight_decay)
+    decayed = weights.clone()
     mean.lerp_(gradient, 1.0 - first)
     square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
     denominator = (square.sqrt() / (1.0 - second**step) ** 0.5).add_(config.epsilon)
     weights.addcdiv_(mean, denominator, value=-rate / (1.0 - first**step))
     bank.sync(slot)
+    return not torch.equal(weights, decayed)

@@ -42,7 +42,7 @@ class AdaptedModel:
 
     Raises `BaseModelError` for a target that matches no linear module and for a base that is not a plain causal LM with full
     attention and an untouched linear head. ``kernels`` is `BaseConfig.kernels`; the attribute holds the functions in C, or the reason why
-    torch computes.
+    torch computes. ``learns`` is False for a sampler's own model (`LoraBank`).
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class AdaptedModel:
         alpha: float,
         checkpointing: Checkpointing = "none",
         kernels: str = "auto",
+        learns: bool = True,
     ):
         self.model = model.eval().requires_grad_(False)
         self.backbone, self.head = model.get_decoder(), model.get_output_embeddings()
@@ -65,7 +66,7 @@ class AdaptedModel:
         self.kernels = _load_kernels(kernels, self.device, dtype)
         expected, layout = self._probed(linears)
         shapes = [{name: (linears[name].in_features, linears[name].out_features) for name in names} for names in layout]
-        self.bank = LoraBank(shapes, slots, rank, alpha, self.device, dtype)
+        self.bank = LoraBank(shapes, slots, rank, alpha, self.device, dtype, learns)
         self._context = ForwardContext(self.device)
         for names, projections in zip(layout, self.bank.projections, strict=True):
             shared = FusedLinears([linears[name] for name in names], projections, self._context)

@@ -57,7 +57,8 @@ class LoraBank:
 
     ``master``, ``gradient``, ``first_moment``, ``second_moment`` are [S, P] fp32; ``steps`` [S] counts optimiser steps,
     ``ranks`` and ``alphas`` [S] are the adapters' own. ``factors[name]`` is the pair (A [S, r, in], B [S, out, r]) of views into the
-    master. The model multiplies with ``projections``, which are views into the master if ``dtype`` is float32.
+    master. The model multiplies with ``projections``, which are views into the master if ``dtype`` is float32. A bank that only samples
+    does not learn (``learns``): its gradients and moments have shapes but no memory, and torch raises an error for whoever reads them.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class LoraBank:
         alpha: float,
         device: str | torch.device = "cpu",
         dtype: torch.dtype = torch.float32,
+        learns: bool = True,
     ):
         if slots < 1 or rank < 1:
             raise AdapterError(f"a bank needs at least one slot and rank 1, got {slots} slots of rank {rank}")
@@ -76,9 +78,8 @@ class LoraBank:
         self.slots, self.rank = slots, rank
         size = sum(rank * (inner + outer) for inner, outer in self.modules.values())
         self.master = torch.zeros(slots, size, device=device)
-        self.gradient = torch.zeros_like(self.master)
-        self.first_moment = torch.zeros_like(self.master)
-        self.second_moment = torch.zeros_like(self.master)
+        like = self.master if learns else self.master.to("meta")
+        self.gradient, self.first_moment, self.second_moment = (torch.zeros_like(like) for _ in range(3))
         self.steps = torch.zeros(slots, dtype=torch.int64)
         self.ranks = torch.full((slots,), rank, dtype=torch.int64)
         self.alphas = torch.full((slots,), alpha, dtype=torch.float64)

@@ -36,8 +36,7 @@ def write_optimiser(bank: LoraBank, folder: Path, slots: Mapping[str, int]) -> d
     """See `populora.engine.bank.Bank.write_optimiser`. Raises `RunDirectoryError` when the disk refuses."""
     digests: dict[str, str] = {}
     for name, slot in slots.items():
-        state = bank.state([slot])
-        data = save({part: state[part] for part in OPTIMISER})
+        data = save({part: getattr(bank, part)[slot : slot + 1].cpu() for part in OPTIMISER})
         write_durably(folder / f"{name}.safetensors", data)
         digests[f"{name}.safetensors"] = digest(data)
     return digests

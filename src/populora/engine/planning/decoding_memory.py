@@ -21,10 +21,15 @@ def page_tokens(device: str) -> int:
     return CUDA_PAGE if device.startswith("cuda") else PAGE
 
 
+def in_whole_pages(tokens: int, page: int) -> int:
+    """Return the tokens of the pages that hold ``tokens`` tokens."""
+    return -(-tokens // page) * page
+
+
 def rows_at_a_time(rows: int, cache_mb: int, shape: ModelShape, itemsize: int, tokens: int, page: int = PAGE) -> int:
     """Return how many responses of ``tokens`` tokens, ``rows`` at most, fit into the in-process sampler's cache of ``cache_mb`` MiB, which
     is allocated in pages of ``page`` tokens. Raises `ConfigError` if none does."""
-    size = shape.kv_bytes(itemsize) * -(-tokens // page) * page
+    size = shape.kv_bytes(itemsize) * in_whole_pages(tokens, page)
     if size > cache_mb << 20:
         raise ConfigError(
             f"engine.cache_mb is {cache_mb}: one response of {tokens} tokens needs {-(-size >> 20)}. Raise it or lower "

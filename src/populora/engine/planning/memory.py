@@ -147,9 +147,11 @@ def _learner(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
 
 
 def _bank(owner: str, config: Config, shape: ModelShape, slots: int) -> tuple[MemoryPart, ...]:
-    """A `populora.engine.model.bank.LoraBank` of ``slots`` slots."""
+    """A `populora.engine.model.bank.LoraBank` of ``slots`` slots. An engine's does not learn."""
     itemsize, fp32 = ITEMSIZE[config.base.dtype], slots * adapter_bytes(config, shape, 4)
     copies = [MemoryPart(owner, "adapters as the base computes", slots * adapter_bytes(config, shape, itemsize))] if itemsize < 4 else []
+    if owner == "engine":
+        return *copies, MemoryPart(owner, "adapters, fp32", fp32)
     return (
         *copies,
         MemoryPart(owner, "adapters and their moments, fp32", 3 * fp32),

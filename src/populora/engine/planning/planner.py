@@ -8,7 +8,7 @@ from populora.core.config import Config
 from populora.core.config_check import engines_without_work
 from populora.core.errors import ConfigError
 from populora.engine.planning.assumptions import Assumptions, check_assumptions
-from populora.engine.planning.decoding_memory import page_tokens
+from populora.engine.planning.decoding_memory import in_whole_pages, page_tokens
 from populora.engine.planning.hardware import CPU, GPUS, Hardware
 from populora.engine.planning.memory import MemoryPlan, plan_memory
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
@@ -134,8 +134,8 @@ def _changes(plan: Plan) -> Iterator[Change]:
     row = play.max_prompt_tokens + play.max_response_tokens
     if row < learner.micro_batch_tokens:
         yield "learner", "micro_batch_tokens", row
-    page = page_tokens(plan.config.base.device)
-    cached = row if engine.backend == "vllm" else -(-play.max_response_tokens // page) * page  # vLLM caches prompts as well
+    responses = in_whole_pages(play.max_response_tokens, page_tokens(plan.config.base.device))
+    cached = row if engine.backend == "vllm" else responses  # vLLM caches prompts as well
     token = plan.shape.kv_bytes(ITEMSIZE[plan.config.base.dtype])
     for rows in (128, 96, 64, 48, 32, 24, 16, 8, 4, 2, 1):
         if (size := -(-cached * rows * token // engine.tensor_parallel >> 20)) < engine.cache_mb:

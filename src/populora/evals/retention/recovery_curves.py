@@ -18,7 +18,7 @@ import numpy as np
 from populora.core.files import read_json
 from populora.evals.retention.grid import FRESH, FROZEN, parents_file
 from populora.evals.retention.settings import CONTROLS, RetentionConfig, Variant
-from populora.evals.retention.verdicts import Rates, initial_rate, rates, trailing
+from populora.evals.retention.verdicts import Rates, initial_rate, rates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,10 +47,15 @@ def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]
     return files
 
 
+def smoothed(values: Rates) -> Rates:
+    """Average each value with up to `SMOOTHED` - 1 before it."""
+    return np.array([values[max(end - SMOOTHED, 0) : end].mean() for end in range(1, len(values) + 1)])
+
+
 def parent_curves(config: RetentionConfig, out: Path, seed: int) -> dict[str, Rates]:
     """Read the smoothed learning curves of a seed's parents, by task. Raises `RunDirectoryError` for a file that cannot be read."""
     content = read_json(parents_file(out, seed))
-    return {task: trailing(rates(content, task, task, config.parent_prompts, config.samples), SMOOTHED) for task in config.parents}
+    return {task: smoothed(rates(content, task, task, config.parent_prompts, config.samples)) for task in config.parents}
 
 
 def drawings(config: RetentionConfig, parents: Parents, cells: Cells) -> dict[str, Callable[[], Figure]]:
@@ -104,7 +109,7 @@ def _panel(axis: Any, config: RetentionConfig, parents: Parents, cells: Cells, c
         colour = COLOURS[index]
         names = (child.name, FROZEN[index], CONTROLS[child.arity], FRESH[child.arity - 1])
         learned, frozen, control, fresh = (
-            [trailing(rates(cell, name, task, problems, config.samples), SMOOTHED) for cell in cells] for name in names
+            [smoothed(rates(cell, name, task, problems, config.samples)) for cell in cells] for name in names
         )
         for curve in (parents[cell["seed"]][task] for cell in cells if cell["seed"] in parents):
             axis.plot(np.arange(1, len(curve) + 1), curve, color="0.7", linewidth=0.6)

@@ -58,11 +58,6 @@ def rates(cell: Mapping[str, Any], adapter: str, task: str, problems: int, sampl
     return np.array([sum(step[adapter][task][:problems]) for step in cell["curve"]]) / (problems * samples)
 
 
-def trailing(values: Rates, window: int) -> Rates:
-    """Average each value with up to ``window - 1`` before it."""
-    return np.array([values[max(end - window, 0) : end].mean() for end in range(1, len(values) + 1)])
-
-
 def recovered(child: Rates, parent: Rates, share: float, window: int) -> int | None:
     """Find the first step from which the mean of ``window`` steps and, against chance, of all the rest are at the parent's ``share``."""
     lead = child - share * parent

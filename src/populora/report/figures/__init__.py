@@ -18,7 +18,11 @@ from populora.report.figures.sampled_programs import samples_figure
 
 
 def make_figures(study: Study) -> list[Figure | MissingFigure]:
-    """Make every figure of a study in the order of the page: those of the paper, the others, and those of each of several domains."""
+    """Make every figure of a study in the order of the page: those of the paper, the others, and those of each of several domains.
+
+    All but those that compare arms show the runs that have a step, if there are any. These name the others.
+    """
+    whole, study = study, study.begun if study.begun.arms else study
     panels, several = panel_figures(study), len(study.domains) > 1
     return [
         panels["dynamics"],
@@ -39,8 +43,8 @@ def make_figures(study: Study) -> list[Figure | MissingFigure]:
         reasons_figure(study),
         panels["sampler_gap"],
         timings_figure(study),
-        comparison_figure(study),
-        equal_compute_figure(study),
+        comparison_figure(whole),
+        equal_compute_figure(whole),
         *([panels["rating_sources"], *_of_each_domain(study, panels)] if several else []),
     ]
 
