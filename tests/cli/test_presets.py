@@ -46,6 +46,11 @@ def test_the_list_has_every_preset_of_the_command(command, retention, capsys):
     assert len(lines) == 3 * len(preset_names(retention))
 
 
+def test_presets_that_need_no_gpu_are_listed_first_and_the_default_at_the_top():
+    needs_gpu = ["cuda" in load_config(settings_file(name)).base.device for name in preset_names()]
+    assert preset_names()[0] == "tiny" and needs_gpu == sorted(needs_gpu)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_init_writes_the_preset_and_says_how_to_run_it(name, capsys):
     assert main(["init", name]) == 0

@@ -115,6 +115,18 @@ def test_what_cannot_be_restored_leaves_the_run_as_it_was(undisturbed, tmp_path,
     assert contents(folder) == before
 
 
+def test_a_resume_of_a_finished_run_says_that_a_longer_one_is_a_new_run(undisturbed, tmp_path):
+    class Remarks(Silent):
+        def remark(self, text):
+            remarks.append(text)
+
+    remarks: list[str] = []
+    shutil.copytree(undisturbed, tmp_path / "run")
+    resume(tmp_path / "run", Remarks())
+    assert remarks == [f"all {SMALL.steps} steps are done; to train longer, start a new run with more `steps`"]
+    assert contents(tmp_path / "run") == contents(undisturbed)
+
+
 def test_a_resume_on_another_base_is_refused(undisturbed, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(undisturbed, folder)

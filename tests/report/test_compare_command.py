@@ -50,7 +50,7 @@ def test_a_run_without_a_step_is_left_out_and_named(runs, tmp_path, make_record,
 
 
 def test_one_arm_or_no_run_is_an_error(runs):
-    with pytest.raises(ConfigError, match="two or more arms"):
+    with pytest.raises(ConfigError, match=r"^expected runs of two or more arms, got 1: add runs"):
         main([str(runs["p0"]), str(runs["p1"])])
-    with pytest.raises(ConfigError, match="two or more arms"):
+    with pytest.raises(ConfigError, match=r"^expected runs of two or more arms, got 0"):
         main([])

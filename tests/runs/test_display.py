@@ -106,8 +106,8 @@ def test_closing_table_names_the_best_agent_of_several(tmp_path, make_record):
         with new_run(folder, replace(Config(), steps=1), {}):
             write_step(folder, make_record(1, **{**changes, "members": changes["members"][:count]}))
         assert summarise(folder).best == best
-    text = rendered(render_summary(summarise(folder)))
-    assert "best agent  A0  mu 27.0" in text and f"populora export {folder} --member A0" in " ".join(printed_summary(folder, 300))
+        assert f"populora export {folder} --member A0" in " ".join(printed_summary(folder, 300))
+    assert "best agent  A0  mu 27.0" in rendered(render_summary(summarise(folder)))
 
 
 def test_live_table_of_unequal_sizes_repeats_members(make_record):

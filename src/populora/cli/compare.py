@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     study = Study(arms_of(args.runs, args.baseline))
     figure = comparison_figure(study)
     if not isinstance(figure, Figure):
-        raise ConfigError(f"expected runs of two or more arms: {figure.reason}")
+        raise ConfigError(figure.reason)
     rows = with_corrected_p(figure.rows)
     table = comparison_table(study, rows)
     print_table(table)

@@ -39,7 +39,8 @@ class Generate:
     what: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN|ADAPTER|BASE ..."), QUIET] = ()
     """Runs, PEFT folders, or a base (`tiny`, a folder, a hub name); with --endpoint the model's name there."""
     suite: Annotated[str, tyro.conf.arg(metavar="NAMES"), QUIET] = ""
-    """Groups (`code`, `math`, `cruxeval`, `sql`, `tiny`) and benchmarks. By default `tiny` for the tiny base, else `code,math`."""
+    """Groups (`code`, `math`, `cruxeval`, `sql`, `tiny`, `tiny_sql`) and benchmarks. By default the tiny ones for the bases that ship,
+    else `code,math`."""
     members: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "all"
     """Members of a run: `all`, or names such as `T0,S1`; `base` is its bare base, as in `base,all`."""
     step: Annotated[int | None, tyro.conf.arg(metavar="N"), QUIET] = None

@@ -98,8 +98,7 @@ def next_commands(summary: Summary) -> list[tuple[str, str]]:
     commands = [(command("report", folder), "see it: figures and an explorer, one HTML file")]
     if summary.step:
         commands.append((command("show", folder, "--step", summary.step), "read the problems, answers and verdicts of a step"))
-    if summary.best:
-        member = list(summary.best.values())[-1][0]
+        member = list(summary.best.values())[-1][0] if summary.best else "A0"  # the single agent plays no games
         out = f"{folder.absolute().name}-{member.lower()}"
         commands.append((command("export", folder, "--member", member, "-o", out), "take an adapter out"))
     if summary.step < summary.steps:

@@ -76,6 +76,8 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
             restore(run, checkpoint)
             run.sync_weights()
             link_adapters(folder)
+            if run.step == config.steps:
+                display.remark(f"all {config.steps} steps are done; to train longer, start a new run with more `steps`")
         else:
             display.phase("filling the buffer")
             check_fingerprints(folder, {"seeds_sha256": fill_buffer(run, display.remark)})
@@ -157,7 +159,7 @@ def _checked_step(run: Run, display: Display) -> StepRecord:
 
 
 def _check_start(run: Run, display: Display) -> None:
-    display.phase("sync_check")
+    display.phase("comparing sampler and learner")
     allow_rounding(run, display.remark)
     check_sync(run, run.population.members)
 

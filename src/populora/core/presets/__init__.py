@@ -26,8 +26,9 @@ class Preset:
 
 
 def preset_names(retention: bool = False) -> list[str]:
-    """Return the names of the presets for runs, or of those for ``populora retention``."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem.startswith(RETENTION) == retention)
+    """Return the names of the presets for runs, or of those for ``populora retention``: the tiny ones first, those for GPUs last."""
+    names = [path.stem for path in FOLDER.glob("*.toml") if path.stem.startswith(RETENTION) == retention]
+    return sorted(names, key=lambda name: ("CPU" not in read_preset(name).hardware, not name.startswith(DEFAULT), name))
 
 
 def read_preset(name: str) -> Preset:

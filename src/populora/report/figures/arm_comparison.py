@@ -24,7 +24,7 @@ def comparison_figure(study: Study) -> Figure | MissingFigure:
     not_begun, study = study.not_begun, study.begun
     arms = study.arms
     if len(arms) < 2:
-        reason = f"it compares arms: give runs of two or more, such as `--baseline RUN`.{not_begun}"
+        reason = f"expected runs of two or more arms, got {len(arms)}: add runs with other settings, such as `--baseline RUN`.{not_begun}"
         return MissingFigure(*FIGURE, reason.removesuffix("."))
     captions = compared_metrics(study)
     values = {metric: _values(study, metric) for metric in captions}
