@@ -73,12 +73,12 @@ def test_a_name_is_the_preset_and_a_path_is_the_file():
 BAD = {
     "train tinny": "'tinny' is neither a settings file nor a preset. Did you mean 'tiny'",
     "train configs/tny.toml": "'configs/tny.toml' is neither a settings file nor a preset. Did you mean 'tiny'",
-    "train zzz": "The presets are azr_released, one_gpu_0.5b, ",
+    "train zzz": "The presets are tiny, tiny_1t1s, ",
     "train folder": "'folder' is a folder.",
     "train retention": "'retention' is a preset of another command: `",
     "retention tiny": "'tiny' is a preset of another command: `",
     "init paper_4t4": "Did you mean 'paper_4t4s'",
-    "init mine.toml": "expected the name of a preset, got the file 'mine.toml'. The presets are azr_released, one_gpu_0.5b",
+    "init mine.toml": "expected the name of a preset, got the file 'mine.toml'. The presets are tiny, tiny_1t1s, ",
     "init tiny -o mine.toml": "'mine.toml' exists already",
 }
 

@@ -22,7 +22,7 @@ def reasons(*folders) -> dict[str, str]:
 def test_figures_of_a_population_need_one(runs):
     missing = reasons(runs["agent"])
     assert [missing[name] for name in ("trueskill", "cross_evaluation", "lineage")] == [NEEDS_POPULATION] * 3
-    assert "give a run of each" in missing["population_size"] and "give runs of two or more" in missing["comparison"]
+    assert "give a run of each" in missing["population_size"] and "expected runs of two or more arms, got 1" in missing["comparison"]
     assert "--retention DIR" in missing["retention_live"] and "--evaluation DIR" in missing["downstream"]
 
 

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     retention = args.preset in preset_names(retention=True)
     source = settings_file(args.preset, retention)
     if source.parent != FOLDER:
-        names = ", ".join(sorted([*preset_names(), *preset_names(retention=True)]))
+        names = ", ".join([*preset_names(), *preset_names(retention=True)])
         raise ConfigError(f"expected the name of a preset, got the file '{args.preset}'. The presets are {names}.")
     out = args.out or Path(source.name)
     if out.exists():
