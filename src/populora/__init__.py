@@ -93,17 +93,18 @@ def train(config: Config | str | Path = "tiny", out: str | Path | None = None, v
     return RunDirectory(folder)
 
 
-def resume(folder: str | Path, verbose: bool = True) -> RunDirectory:
-    """Continue a run from its newest checkpoint to its last step. Returns the run directory.
+def resume(folder: str | Path, verbose: bool = True, steps: int | None = None) -> RunDirectory:
+    """Continue a run from its newest checkpoint to its last step, or to ``steps``, which can only be more. Returns the run directory.
 
     Raises `PopuloraError` if ``folder`` is no run, is in use, or if its base, prompts or sandbox have changed.
     """
+    from populora.runs.directory import with_more_steps
     from populora.runs.reader import load_run
     from populora.training.loop import resume
 
     run = load_run(folder)
-    resume(run.folder, _display(run.folder, run.config, verbose))
-    return run
+    resume(run.folder, _display(run.folder, with_more_steps(run.config, steps), verbose), steps=steps)
+    return load_run(folder)
 
 
 def _display(folder: Path, config: Config, verbose: bool) -> PlainDisplay:

@@ -26,7 +26,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Put a function in the place of `populora.training.loop.train` and ``resume``."""
 
     def install(train: Callable[..., Summary]) -> None:
-        stand_in = SimpleNamespace(train=train, resume=lambda folder, display, stop, cluster=None: train(None, folder, display, stop))
+        stand_in = SimpleNamespace(train=train, resume=lambda folder, display, stop, *_: train(None, folder, display, stop))
         monkeypatch.setitem(sys.modules, "populora.training.loop", stand_in)
 
     return install
@@ -159,11 +159,13 @@ def test_a_resume_under_another_version_says_so_and_goes_on(training, monkeypatc
     assert "torch 2." in (said := capsys.readouterr().err) and "now 99.0: the results may differ in the last bits" in said
 
 
-def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(monkeypatch, assert_refused):
+def test_a_resume_may_name_other_processes_and_more_steps_but_none_that_the_run_cannot_have(monkeypatch, assert_refused):
     clusters: list[ClusterConfig] = []
+    numbers: list[int | None] = []
 
-    def resume(folder: Path, display: object, stop: object, cluster: ClusterConfig) -> Summary:
+    def resume(folder: Path, display: object, stop: object, cluster: ClusterConfig, steps: int | None) -> Summary:
         clusters.append(cluster)
+        numbers.append(steps)
         return summary(folder, 30, stopped=False)
 
     monkeypatch.setitem(sys.modules, "populora.training.loop", SimpleNamespace(resume=resume))
@@ -172,7 +174,9 @@ def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(mon
         with new_run(Path(name), config, {}):
             pass
     assert main(["resume", "apart", "--cluster.engines", "3"]) == 0 and main(["resume", "apart", "--cluster.learners", "0"]) == 0
-    assert clusters == [ClusterConfig(learners=2, engines=3), ClusterConfig()]
+    assert main(["resume", "apart", "--steps", "300"]) == 0
+    assert clusters == [ClusterConfig(learners=2, engines=3), ClusterConfig(), ClusterConfig(learners=2)] and numbers == [None, None, 300]
+    assert_refused(["resume", "apart", "--steps", "100"], "steps is 100: expected at least the 200 of the run")
     assert_refused(["resume", "alone", "--cluster.learners", "2"], 'began with "reproducible" resumes without cluster.learners')
 
 

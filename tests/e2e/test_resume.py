@@ -16,10 +16,11 @@ from small_run import SMALL, Silent, contents
 
 from populora.core.config import BaseConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
 from populora.core.config_file import to_toml
-from populora.core.errors import RunDirectoryError
+from populora.core.errors import ConfigError, RunDirectoryError
 from populora.core.rng import stream
 from populora.domains.registry import load_domain
 from populora.runs.checkpoint import load_checkpoint
+from populora.runs.directory import read_config
 from populora.runs.metrics_log import TIMINGS, read_log
 from populora.tasks.coverage import ranges_of
 from populora.training.loop import resume, train
@@ -115,16 +116,47 @@ def test_what_cannot_be_restored_leaves_the_run_as_it_was(undisturbed, tmp_path,
     assert contents(folder) == before
 
 
-def test_a_resume_of_a_finished_run_says_that_a_longer_one_is_a_new_run(undisturbed, tmp_path):
-    class Remarks(Silent):
-        def remark(self, text):
-            remarks.append(text)
+class Remarks(Silent):
+    def __init__(self):
+        self.texts: list[str] = []
 
-    remarks: list[str] = []
+    def remark(self, text):
+        self.texts.append(text)
+
+
+def test_a_resume_of_a_finished_run_says_how_it_trains_longer(undisturbed, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
-    resume(tmp_path / "run", Remarks())
-    assert remarks == [f"all {SMALL.steps} steps are done; to train longer, start a new run with more `steps`"]
+    resume(tmp_path / "run", display := Remarks())
+    assert display.texts == [f"all {SMALL.steps} steps are done; with --steps it trains longer"]
     assert contents(tmp_path / "run") == contents(undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [False, True], ids=["finished", "stopped"])
+def test_a_lengthened_run_is_as_one_that_began_with_as_many_steps(stopped, tmp_path):
+    long = replace(SMALL, evolution=EvolutionConfig(every=3), evaluation=EvaluationConfig(every=0))
+    train(long, tmp_path / "long", Silent())
+    train(replace(long, steps=2), tmp_path / "run", Silent(), stop=iter([False, stopped, stopped]).__next__)
+    resume(tmp_path / "run", display := Remarks(), steps=long.steps)
+    lengthened, began_longer = contents(tmp_path / "run"), contents(tmp_path / "long")
+    assert {name for name in began_longer if lengthened.get(name) != began_longer[name]} == {"run.json"} and not display.texts
+    assert lengthened.keys() == began_longer.keys()
+
+
+def test_a_lengthened_run_says_which_children_it_lacks_and_never_becomes_shorter(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    resume(folder, display := Remarks(), lambda: True, steps=6)
+    assert display.texts == ["no children were bred after step 4, as it was the last one: a run that began longer has them"]
+    resume(folder, Silent(), lambda: True)
+    lengthened = contents(folder)
+    assert read_config(folder) == replace(SMALL, steps=6)
+    with pytest.raises(ConfigError, match=r"steps is 5: expected at least the 6 of the run"):
+        resume(folder, Silent(), steps=5)
+    assert contents(folder) == lengthened
+    (folder / "config.json").write_text((folder / "config.json").read_text().replace('"seed": 5', '"seed": 6'))
+    with pytest.raises(RunDirectoryError, match="not the configuration this run began with"):
+        resume(folder, Silent(), steps=8)
 
 
 def test_a_resume_on_another_base_is_refused(undisturbed, tmp_path):

@@ -13,7 +13,7 @@ from populora.core.files import read_json
 from populora.engine.model.loading import base_folder
 from populora.evals.eval_records import EvalModel
 from populora.runs.checkpoint import saved_members
-from populora.runs.directory import CONFIG, FACTS, config_hash, read_config
+from populora.runs.directory import CONFIG, FACTS, read_config
 
 ALL, BASE = "all", "base"
 TINY_LIMITS = SelfplayConfig(max_prompt_tokens=256, max_response_tokens=224)
@@ -33,8 +33,8 @@ class EvalModels:
 
     @property
     def run_id(self) -> str:
-        """The hash of the run's configuration, wherever its folder is; empty without a run."""
-        return config_hash(read_config(self.run)) if self.run else ""
+        """The hash of the settings that the run began with, wherever its folder is; empty without a run."""
+        return str(read_json(self.run / FACTS)["config_sha256"]) if self.run else ""
 
     @property
     def base_sha256(self) -> str:

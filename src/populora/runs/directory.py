@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,10 @@ def new_run(folder: Path, config: Config, facts: Mapping[str, Any]) -> Iterator[
     make_folder(folder)
     with locked(folder):
         check_free(folder)
-        about = {"format": FORMAT, "config_sha256": config_hash(config), "versions": run_versions(config)}
+        settings = json_bytes(to_mapping(config))
+        about = {"format": FORMAT, "config_sha256": digest(settings), "versions": run_versions(config)}
         write_file(folder / FACTS, json_bytes({**about, **facts}))
-        write_file(folder / CONFIG, json_bytes(to_mapping(config)))
+        write_file(folder / CONFIG, settings)
         yield
 
 
@@ -47,11 +49,26 @@ def open_run(folder: Path) -> Iterator[Config]:
     """Hold the lock of an existing run and yield its settings. Raises `RunDirectoryError`, also if they were edited since."""
     config = read_config(folder)
     with locked(folder):
-        if read_json(folder / FACTS).get("config_sha256") != digest(json_bytes(read_json(folder / CONFIG))):
+        facts, settings = read_json(folder / FACTS), read_json(folder / CONFIG)
+        if facts.get("config_sha256") != digest(json_bytes({**settings, "steps": facts.get("steps", settings["steps"])})):
             raise RunDirectoryError(
                 f"'{folder / CONFIG}' is not the configuration this run began with: restore the file, or start a new run with the new one."
             )
         yield config
+
+
+def with_more_steps(config: Config, steps: int | None) -> Config:
+    """Return the settings of a run that goes on to ``steps``, or to its last step. Raises `ConfigError` for fewer."""
+    if steps is not None and steps < config.steps:
+        raise ConfigError(f"steps is {steps}: expected at least the {config.steps} of the run. Ctrl-C stops a run earlier.")
+    return replace(config, steps=steps or config.steps)
+
+
+def lengthen_run(folder: Path, config: Config, steps: int) -> None:
+    """Raise the number of steps of an open run. Its ``run.json`` keeps the number that it began with, which the hash is of."""
+    facts = read_json(folder / FACTS)
+    write_file(folder / FACTS, json_bytes({**facts, "steps": facts.get("steps", config.steps)}))
+    write_file(folder / CONFIG, json_bytes(to_mapping(replace(config, steps=steps))))
 
 
 def check_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
@@ -161,8 +178,3 @@ def reserved_folder(root: Path, name: str) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             folder.rmdir()
-
-
-def config_hash(config: Config) -> str:
-    """Return the SHA-256 of the resolved settings."""
-    return digest(json_bytes(to_mapping(config)))

@@ -19,7 +19,7 @@ from populora.training.run import Run
 def evolution_due(config: Config, step: int) -> bool:
     """Return True after the update of steps k, 2k, …, except the last: a child must not be judged untrained (reading 25)."""
     every = config.evolution.every
-    return every > 0 and step % every == 0 and step < config.steps
+    return every > 0 and step % every == 0 and step < config.steps and not config.population.single_agent
 
 
 def check_operators(config: Config) -> None:
@@ -54,7 +54,7 @@ def check_operators(config: Config) -> None:
 
 def evolve_if_due(run: Run, step: int) -> Evolution:
     """Breed and replace when the step is due, and return a record of it."""
-    if run.config.population.single_agent or not evolution_due(run.config, step):
+    if not evolution_due(run.config, step):
         return Evolution()
     valid_rates = {author: min(valid / total for valid, total in types.values()) for author, types in run.valid_counts.items()}
     run.population, children, parents, spared = evolve(run.population, run.bank, run.config, step, valid_rates)

@@ -24,7 +24,7 @@ from populora.domains.registry import load_domains
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.runs.checkpoint import link_adapters, load_checkpoint
-from populora.runs.directory import changed_computation, check_fingerprints, new_run, open_run
+from populora.runs.directory import changed_computation, check_fingerprints, lengthen_run, new_run, open_run, with_more_steps
 from populora.runs.display import Display
 from populora.runs.loggers import check_loggers, open_loggers
 from populora.runs.metrics_log import truncate_logs, write_step
@@ -35,7 +35,7 @@ from populora.tasks.render import prompts_of
 from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import ProblemBuffer
 from populora.training.evaluation import check_held_out, held_out_suite
-from populora.training.evolution import check_operators
+from populora.training.evolution import check_operators, evolution_due
 from populora.training.population import initial_population
 from populora.training.propose import check_prompts
 from populora.training.recovery import in_spite_of_losses
@@ -62,12 +62,19 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
             return _loop(run, folder, display, stop)
 
 
-def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: False, cluster: ClusterConfig | None = None) -> Summary:
-    """Continue from the newest checkpoint of a run, with its own processes or those of ``cluster``.
+def resume(
+    folder: Path,
+    display: Display,
+    stop: Callable[[], bool] = lambda: False,
+    cluster: ClusterConfig | None = None,
+    steps: int | None = None,
+) -> Summary:
+    """Continue from the newest checkpoint of a run, with its own processes or those of ``cluster``, to its last step or a later one.
 
-    Logs beyond the checkpoint are cut back once it is certain that the run can continue.
+    Logs beyond the checkpoint are cut back once it is certain that the run can continue. Raises `ConfigError` for fewer ``steps``.
     """
-    with open_run(folder) as config, build_run(replace(config, cluster=cluster or config.cluster)) as run:
+    with open_run(folder) as begun, build_run(with_more_steps(replace(begun, cluster=cluster or begun.cluster), steps)) as run:
+        config = run.config
         check_fingerprints(folder, run.fingerprints)
         for change in changed_computation(folder, run.computation):
             display.remark(f"{change}: the results may differ in the last bits from those of an undisturbed run")
@@ -77,12 +84,16 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
             run.sync_weights()
             link_adapters(folder)
             if run.step == config.steps:
-                display.remark(f"all {config.steps} steps are done; to train longer, start a new run with more `steps`")
+                display.remark(f"all {config.steps} steps are done; with --steps it trains longer")
+            elif run.step == begun.steps and evolution_due(config, run.step):
+                display.remark(f"no children were bred after step {run.step}, as it was the last one: a run that began longer has them")
         else:
             display.phase("filling the buffer")
             check_fingerprints(folder, {"seeds_sha256": fill_buffer(run, display.remark)})
             save_run(run, folder)
         truncate_logs(folder, run.step, config)
+        if config.steps > begun.steps:
+            lengthen_run(folder, begun, config.steps)
         return _loop(run, folder, display, stop)
 
 
