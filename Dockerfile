@@ -20,9 +20,10 @@ FROM python:3.12-slim AS cpu
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends bubblewrap gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
-RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel --mount=type=bind,source=requirements,target=/requirements \
     python -m venv /opt/populora \
-    && /opt/populora/bin/pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu /wheel/*.whl
+    && /opt/populora/bin/pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu \
+    --constraint /requirements/torch.txt /wheel/*.whl
 
 # Anybody may write these folders, so that `docker run --user` works. The sandbox keeps a model's programs from them.
 RUN useradd --uid 10001 --create-home populora \

