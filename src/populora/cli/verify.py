@@ -5,7 +5,6 @@ are read ahead. Strings in a request are model text: they go to the sandbox and 
 """
 
 import json
-import os
 import queue
 import sys
 import threading
@@ -69,10 +68,8 @@ def main(arguments: Sequence[str]) -> int:
     """Answer requests until standard input ends. Returns 0, or 1 when the reader of the results is gone. Raises `ConfigError`."""
     flags = parse(Verify, arguments, "verify")
     changed = {name: getattr(flags, name) for name in ("cpu_seconds", "wall_seconds", "memory_mb") if getattr(flags, name) is not None}
-    try:
-        os.fstat(0)
-    except OSError as error:  # before the sandbox opens files, of which one would get the number 0
-        raise ConfigError(f"cannot read requests from standard input: {error.strerror}") from error
+    if sys.__stdin__ is None:  # it was closed when Python started; a file that an import left open may have its number by now
+        raise ConfigError("cannot read requests from standard input: it is closed")
     limits, tasks = replace(PROFILES[flags.profile], **changed), replace(ANY_IMPORT, equality=flags.equality)
     try:
         with Verifier(limits, flags.workers, flags.allow_weak, flags.tier, tasks, not flags.once, flags.domain) as verifier:
