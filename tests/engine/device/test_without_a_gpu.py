@@ -72,7 +72,7 @@ def test_an_update_reads_back_its_sums_its_norms_and_each_step_however_many_micr
         pretended.waits.clear()
         pretended.sent.clear()
         updated(adapted, dataclasses.replace(CONFIG, micro_batch_tokens=budget))
-    assert pretended.waits == Counter({"learner.accumulate": 1, "learner.norms": 1, "learner.step": SLOTS})
+    assert pretended.waits == Counter({"learner.accumulate": 1, "learner.norms": 1, "learner.adamw_step": SLOTS})
     once = {"learner.accumulate": 1, "bank.scale": 1}  # the latter by the micro-batch whose members differ in rank
     assert pretended.sent == Counter({name: batches * count for name, count in SENT_BY_A_MICRO_BATCH.items()} | once)
 
