@@ -31,7 +31,8 @@ BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
 # Python compiles what it imports, once for all processes. pip would compile all of torch and transformers, which takes longer than the rest.
-INSTALL = -m pip install --quiet --no-compile --constraint requirements/torch.txt $(PIP_ARGS)
+NEWEST = -m pip install --quiet --no-compile $(PIP_ARGS)
+INSTALL = $(NEWEST) --constraint requirements/torch.txt
 unexport PYTHONDONTWRITEBYTECODE
 # The sandbox imports it, and may write nothing.
 COMPILE_SQLGLOT = $(BIN)/python -m compileall -q $$($(BIN)/python -c 'import sqlglot; print(*sqlglot.__path__)')
@@ -122,14 +123,13 @@ test-oldest: .oldest/stamp
 	.oldest/bin/uv pip install --quiet --python .oldest/bin/python --resolution lowest-direct --editable '.[dev]'
 	touch $@
 
-# Without the constraint on torch.
 test-newest: .newest/stamp
 	$(ONE_THREAD) .newest/bin/pytest $(PYTEST_ARGS)
 
 .newest/stamp: pyproject.toml
 	$(PYTHON) -m venv .newest
-	.newest/bin/python -m pip install $(PIP_ARGS) --quiet --no-compile --editable '.[dev]'
-	.newest/bin/python -m pip install $(PIP_ARGS) --quiet --no-compile --no-deps evalplus==0.3.1
+	.newest/bin/python $(NEWEST) --editable '.[dev]'
+	.newest/bin/python $(NEWEST) --no-deps evalplus==0.3.1
 	touch $@
 
 # Every change skips the thorough tests of Ray and vLLM, and slow ones of numerics. The nightly workflow sets NIGHTLY and runs them.

@@ -104,9 +104,9 @@ def _answer_all(answer: Callable[[bytes], bytes], workers: int) -> None:
                 line = future.result()
                 while line:
                     line = line[out.write(line) :]
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
         raise ConfigError(f"cannot write results to standard output: {error.strerror}") from error
     finally:
         threads.shutdown(wait=False, cancel_futures=True)  # the end of the pool wakes those that wait for it
