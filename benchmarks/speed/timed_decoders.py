@@ -19,7 +19,7 @@ class TimedDecoder:
     """A decoder that adds to ``spent``, see `TimedDecoders`."""
 
     def __init__(self, decoder: Decoder, spent: dict[str, float]):
-        self.decoder, self.spent, self.even = decoder, spent, decoder.even
+        self.decoder, self.spent, self.spreads_slots = decoder, spent, decoder.spreads_slots
 
     @property
     def cache(self) -> Cache:

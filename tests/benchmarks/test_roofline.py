@@ -48,7 +48,7 @@ def test_responses_of_one_adapter_to_one_prompt_read_its_keys_together():
 
 def test_a_timed_decoder_gives_what_the_decoder_gives():
     class Decoder:
-        cache, even = "cache", False
+        cache, spreads_slots = "cache", False
 
         def prefill(self, prompts, slots):
             return prompts, slots

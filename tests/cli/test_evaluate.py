@@ -131,7 +131,7 @@ def test_tables_are_printed_and_written_with_incomplete_scores_as_such(copied, p
     assert f"{25 * right:.1f} (4/648)" in printed and "Adapter, mean of 2" in printed and "one on tiny 4/648" in printed
     rows = list(csv.DictReader((copied / "downstream.csv").read_text().splitlines()))
     (cell,) = [row for row in rows if (row["row"], row["column"], row["mode"]) == ("one", "tiny", "primary")]
-    assert (float(cell["value"]), cell["counted"], cell["of"]) == (25 * right, "4", "648")
+    assert (float(cell["value"]), cell["counted"], cell["total"]) == (25 * right, "4", "648")
     assert "| one | " in (copied / "downstream.md").read_text() and r"\toprule" in (copied / "downstream.tex").read_text()
     code, printed, _ = populora("table", copied, copied, "--published", "-o", copied / "tables")
     assert code == 0 and "The paper's table has none of these benchmarks." in printed

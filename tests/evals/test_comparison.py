@@ -44,8 +44,8 @@ def test_two_single_models_are_tested_by_mcnemar_on_the_items_that_only_one_has_
     gained, lost = int(((b == 1) & (a == 0)).sum()), int(((b == 0) & (a == 1)).sum())
     assert difference.test == "McNemar" and difference.p == stats.binomtest(gained, gained + lost, 0.5).pvalue
     assert difference.difference == pytest.approx(100 * (gained - lost) / 60)
-    assert difference.value - difference.other == pytest.approx(difference.difference)
-    assert (difference.arm, difference.against, difference.items, difference.of) == ("b", "a", 60, 60)
+    assert difference.value - difference.baseline == pytest.approx(difference.difference)
+    assert (difference.arm, difference.against, difference.items, difference.total) == ("b", "a", 60, 60)
 
 
 def test_the_interval_is_scipys_percentile_bootstrap_over_items():
@@ -144,7 +144,7 @@ def test_a_benchmark_graded_in_part_is_compared_but_in_no_aggregate():
     sizes = {"humaneval_plus": 60, "amc23": 40, "aime24": 30}
     arms = [without(arm(name, 1, sizes), "amc23", 10) for name in ("a", "b")]
     columns = by_column(compare(arms, resamples=FEW))
-    assert (columns["amc23"].items, columns["amc23"].of) == (30, 40)
+    assert (columns["amc23"].items, columns["amc23"].total) == (30, 40)
     assert "Code" in columns and not {"Math", "All"} & columns.keys()
     layout = comparison_tables(compare(arms, resamples=FEW))[0]
     assert any(line.cells[0].text == "30/40" for line in layout.rows) and any("No Math, All" in note for note in layout.footnotes)

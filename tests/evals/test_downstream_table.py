@@ -86,9 +86,9 @@ def test_a_benchmark_graded_in_part_is_shown_with_its_coverage_and_enters_no_mea
     rates = full()
     rows = rows_of(evaluation(rates, T1__mbpp_plus=50))
     part = rows["T1"].cells
-    assert (part["mbpp_plus"].counted, part["mbpp_plus"].of) == (50, 200) and "Code" not in part and "All" not in part and "Math" in part
+    assert (part["mbpp_plus"].counted, part["mbpp_plus"].total) == (50, 200) and "Code" not in part and "All" not in part and "Math" in part
     teachers, worst = rows["Teacher, mean of 2"].cells, rows["Worst of 4"].cells
-    assert (teachers["mbpp_plus"].value, teachers["mbpp_plus"].counted, teachers["mbpp_plus"].of) == (rates["T0"]["mbpp_plus"], 1, 2)
+    assert (teachers["mbpp_plus"].value, teachers["mbpp_plus"].counted, teachers["mbpp_plus"].total) == (rates["T0"]["mbpp_plus"], 1, 2)
     assert teachers["mbpp_plus"].std is None and teachers["Code"].counted == 1 and teachers["Math"].complete
     assert worst["mbpp_plus"].counted == 3 and "Code" not in worst
     text = texts(downstream_tables([evaluation(rates, T1__mbpp_plus=50)])[0])

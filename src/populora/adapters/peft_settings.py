@@ -104,8 +104,8 @@ def plain_settings(adapter: Adapter, base_name: str, targets: Sequence[str]) -> 
     lost = [name for name, owners in owner.items() if not owners]
     used = list(dict.fromkeys(owners[0] for owners in owner.values() if owners))  # in the order of the model, for `module_order`
     if lost or set(used) != set(targets):
-        odd = f"module '{lost[0]}' matches none" if lost else f"no module matches {sorted(set(targets) - set(used))}"
-        raise AdapterError(f"the targets {list(targets)} do not describe the adapter's modules: {odd}")
+        mismatch = f"module '{lost[0]}' matches none" if lost else f"no module matches {sorted(set(targets) - set(used))}"
+        raise AdapterError(f"the targets {list(targets)} do not describe the adapter's modules: {mismatch}")
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

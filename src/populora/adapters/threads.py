@@ -13,11 +13,11 @@ def torch_threads(count: int) -> Iterator[None]:
     Afterwards it has its earlier number again: other code of the process relies on it, and sums on another number of threads have other
     last bits.
     """
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     if count:
         torch.set_num_threads(count)
     try:
         yield
     finally:
         if count:
-            torch.set_num_threads(before)
+            torch.set_num_threads(previous)

@@ -61,10 +61,12 @@ def comparison_table(study: Study, rows: Sequence[Mapping[str, Any]]) -> TextTab
     not_begun, study = study.not_begun, study.begun
     labels = tuple(arm.label for arm in study.arms)
     metrics, captions = dict.fromkeys(row["metric"] for row in rows), compared_metrics(study)
-    of = {(row["metric"], row["arm"]): row for row in rows}
-    means = tuple(TextRow(captions[metric], tuple(TextCell(f"{of[metric, label]['mean']:.3g}") for label in labels)) for metric in metrics)
+    row_of = {(row["metric"], row["arm"]): row for row in rows}
+    means = tuple(
+        TextRow(captions[metric], tuple(TextCell(f"{row_of[metric, label]['mean']:.3g}") for label in labels)) for metric in metrics
+    )
     differences = tuple(
-        TextRow(f"{captions[metric]}, difference", (TextCell(), *(_difference(of[metric, label]) for label in labels[1:])))
+        TextRow(f"{captions[metric]}, difference", (TextCell(), *(_difference(row_of[metric, label]) for label in labels[1:])))
         for metric in metrics
     )
     first, last = last_tenth(study)

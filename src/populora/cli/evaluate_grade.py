@@ -13,7 +13,7 @@ from populora.cli.evaluate_generate import SKIPPED, say
 from populora.cli.progress import counting
 from populora.core.errors import ConfigError
 from populora.core.files import make_folder
-from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark
+from populora.evals.benchmarks import BENCHMARKS, Benchmark, find_benchmark
 from populora.evals.completions import read_texts
 from populora.evals.data import MissingDataError, digest_of, find_data, load_items, load_pinned
 from populora.evals.eval_records import Item
@@ -56,19 +56,19 @@ def main(arguments: Sequence[str]) -> int:
         return grade_folder(Path(args.what[0]), args)
     if len(args.what) != 2 or args.out is None:
         raise ConfigError("expected the folder of an evaluation, or BENCH COMPLETIONS.jsonl --out VERDICTS.jsonl")
-    return _grade_file(benchmark(args.what[0]), Path(args.what[1]), args.out, args)
+    return _grade_file(find_benchmark(args.what[0]), Path(args.what[1]), args.out, args)
 
 
-def _grade_file(which: Benchmark, completions: Path, out: Path, args: GradeArguments) -> int:
-    if args.completion_is_solution and not GRADERS[which.grading].reads_solutions:
-        raise ConfigError(f"--completion-is-solution is for code benchmarks, {which.name} is none")
-    path = args.data or find_data(which)
-    items, sha256 = load_items(which, path, verify=False), digest_of(path)
-    if which.sha256 not in ("", sha256):
-        say(f"warning: '{path}' is not the pinned {which.name} (SHA-256 {sha256}): these scores compare with no others")
+def _grade_file(benchmark: Benchmark, completions: Path, out: Path, args: GradeArguments) -> int:
+    if args.completion_is_solution and not GRADERS[benchmark.grading].reads_solutions:
+        raise ConfigError(f"--completion-is-solution is for code benchmarks, {benchmark.name} is none")
+    path = args.data or find_data(benchmark)
+    items, sha256 = load_items(benchmark, path, verify=False), digest_of(path)
+    if benchmark.sha256 not in ("", sha256):
+        say(f"warning: '{path}' is not the pinned {benchmark.name} (SHA-256 {sha256}): these scores compare with no others")
     texts, faults = read_texts(completions, items)
-    job = GradingJob(which, items, texts, sha256, args.completion_is_solution)
-    with open_grader(which, args.workers, args.allow_weak) as pool, counting(which.name) as progress:
+    job = GradingJob(benchmark, items, texts, sha256, args.completion_is_solution)
+    with open_grader(benchmark, args.workers, args.allow_weak) as pool, counting(benchmark.name) as progress:
         counts = grade(job, out, pool, progress)
     _report("", job, counts, faults)
     return 1 if counts["missing"] or faults else 0
@@ -81,28 +81,28 @@ def grade_folder(folder: Path, args: GradeArguments) -> int:
     if not any(completions_file(folder, name, model.name).is_file() for name in names for model in models):
         raise ConfigError(f"'{folder}' has no completions yet: repeat the `populora evaluate` command that made it")
     with locked(folder):
-        for which in (BENCHMARKS[name] for name in names):
+        for benchmark in (BENCHMARKS[name] for name in names):
             try:
-                items, sha256 = _load_data(which, description.get("data", {}).get(which.name, ""), args.data)
+                items, sha256 = _load_data(benchmark, description.get("data", {}).get(benchmark.name, ""), args.data)
             except MissingDataError as error:
                 say(f"skipped {error}")
                 code = SKIPPED
             else:
-                with open_grader(which, args.workers, args.allow_weak) as pool:
-                    faults += sum(_grade_model(folder, model.name, GradingJob(which, items, {}, sha256), pool) for model in models)
+                with open_grader(benchmark, args.workers, args.allow_weak) as pool:
+                    faults += sum(_grade_model(folder, model.name, GradingJob(benchmark, items, {}, sha256), pool) for model in models)
     return max(code, int(faults > 0))
 
 
-def _load_data(which: Benchmark, recorded: str, data: Path | None) -> tuple[list[Item], str]:
+def _load_data(benchmark: Benchmark, recorded: str, data: Path | None) -> tuple[list[Item], str]:
     """Load a benchmark's items and the digest of their files. Raises `MissingDataError` where it cannot be graded."""
-    if message := missing_libraries(which):
+    if message := missing_libraries(benchmark):
         raise MissingDataError(message)
     path = Path(recorded)
-    if data or which.grading == "selfplay":  # whose file is part of the package
-        path = find_data(which, str(data or ""))
+    if data or benchmark.grading == "selfplay":  # whose file is part of the package
+        path = find_data(benchmark, str(data or ""))
     elif not path.exists():
-        raise MissingDataError(f"{which.name}: its data is not at '{path}' any more: say with --data DIR where it is")
-    return load_pinned(which, path), digest_of(path)
+        raise MissingDataError(f"{benchmark.name}: its data is not at '{path}' any more: say with --data DIR where it is")
+    return load_pinned(benchmark, path), digest_of(path)
 
 
 def _grade_model(folder: Path, model: str, job: GradingJob, pool: GraderPool) -> int:

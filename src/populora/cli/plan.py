@@ -96,8 +96,8 @@ def render_plan(plan: Plan) -> Iterator[RenderableType]:
     yield _memory_table(plan)
     yield _step_table(plan)
     low, high, steps, members = plan.seconds.shortest, plan.seconds.longest, plan.config.steps, plan.config.population.members
-    each = f"{_seconds(low / members)} to {_seconds(high / members)} s for each adapter"
-    yield Text(f"A step takes {_seconds(low)} to {_seconds(high)} s ({each}).")
+    per_adapter = f"{_seconds(low / members)} to {_seconds(high / members)} s for each adapter"
+    yield Text(f"A step takes {_seconds(low)} to {_seconds(high)} s ({per_adapter}).")
     yield Text(f"{steps} steps take {_hours(low * steps)} to {_hours(high * steps)}.")
     yield Text(f"Limit: {bottleneck(plan)}.", "bold" if plan.fits else "bold red")
     if not plan.fits:
@@ -123,14 +123,14 @@ def describe_layout(plan: Plan) -> str:
     config, cluster, engine_gpus = plan.config, plan.config.cluster, plan.config.engine.tensor_parallel
     cores = ", cores of its own for each process" if cluster.learners else ""
     gpus = f"{cluster.engines * engine_gpus} x {plan.hardware.name}"
-    where = f"this machine's processor{cores}" if plan.hardware.name == CPU else gpus
+    place = f"this machine's processor{cores}" if plan.hardware.name == CPU else gpus
     engines = plural(cluster.engines, "engine") + ("" if engine_gpus == 1 else f" of {engine_gpus} GPUs each")
     if cluster.adapter_copies:
         engines += f" (each adapter on {cluster.adapter_copies})"
     learners = plural(max(cluster.learners, 1), "learner") + ("" if cluster.shards == 1 else f" of {cluster.shards} GPUs each")
     if cluster.learners:
-        return f"{where}: {engines}, {learners}, {plural(cluster.verifiers, 'verifier')}"
-    return f"{where}: one process " + ("that samples and learns" if config.engine.backend == "inprocess" else f"with {engines}, {learners}")
+        return f"{place}: {engines}, {learners}, {plural(cluster.verifiers, 'verifier')}"
+    return f"{place}: one process " + ("that samples and learns" if config.engine.backend == "inprocess" else f"with {engines}, {learners}")
 
 
 def describe_idle(plan: Plan) -> str:

@@ -19,11 +19,11 @@ def counting(title: str) -> Iterator[Callable[..., None]]:
     with Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=not terminal) as progress:
         task = progress.add_task(title, total=None)
 
-        def count(done: int, of: int, what: str = title) -> None:
+        def count(done: int, total: int, label: str = title) -> None:
             nonlocal printed_at
-            progress.update(task, completed=done, total=of, description=what)
+            progress.update(task, completed=done, total=total, description=label)
             if not terminal and time.monotonic() - printed_at >= PLAIN_SECONDS:
                 printed_at = time.monotonic()
-                sys.stderr.write(f"{what}: {done} of {of}\n")
+                sys.stderr.write(f"{label}: {done} of {total}\n")
 
         yield count

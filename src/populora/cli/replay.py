@@ -80,8 +80,8 @@ def _replay_folder(folder: Path, moved: Sequence[Path]) -> tuple[Lineage, list[s
         if not path.is_dir():
             raise AdapterError(f"the parent '{path}' of '{folder}' is not there: say where it is now (`--parents A [B]`)")
     parents = [read_folder(path) for path in paths]
-    again, differing = breed_again(lineage, [(str(path), parent.adapter) for path, parent in zip(paths, parents, strict=True)])
-    if weights_bytes(again) != (folder / WEIGHTS_FILE).read_bytes():
+    rebred, differing = breed_again(lineage, [(str(path), parent.adapter) for path, parent in zip(paths, parents, strict=True)])
+    if weights_bytes(rebred) != (folder / WEIGHTS_FILE).read_bytes():
         differing.append(f"{WEIGHTS_FILE}: other bytes")
     if child.text != parents[0].text:
         differing.append(f"{CONFIG_FILE}: not the file of '{paths[0]}'")

@@ -96,8 +96,8 @@ def render_step(tables: Mapping[str, Sequence[Row]], args: Show, domains: Sequen
         yield _proposed(proposal, problems[proposal["problem_id"]], attempts.get(proposal["problem_id"], []))
     yield Text(f"\n{len(printed)} of {plural(len(valid), 'valid problem')} shown", "dim")
     new = {row["problem_id"] for row in tables["proposals"]}
-    past = [row for row in problems.values() if row["problem_id"] in attempts and row["problem_id"] not in new]
-    yield from _from_buffer([row for row in past if selected(row)], attempts, args.limit)
+    buffered = [row for row in problems.values() if row["problem_id"] in attempts and row["problem_id"] not in new]
+    yield from _from_buffer([row for row in buffered if selected(row)], attempts, args.limit)
     if args.student is None:
         yield from _rejected([row for row in proposals if not row["valid"]], args.limit)
 
@@ -160,11 +160,11 @@ def _answers(attempts: Sequence[Row]) -> Iterator[RenderableType]:
     )
     for (student, text, correct, void, reason, reward, trained), count in groups.items():
         mark, colour = ("?", "yellow") if void else ("✓", "green") if correct else ("✗", "red")
-        why = f"  {reason}" if reason else ""
+        explanation = f"  {reason}" if reason else ""
         note = "" if trained else "  (not trained on)"
         times = f"  ×{count}" if count > 1 else ""
         yield Text.assemble(
-            "\n", (f"{mark} ", f"bold {colour}"), (student, f"bold {STUDENT}"), f"{times}  reward {reward:+.2f}{why}", (note, "dim")
+            "\n", (f"{mark} ", f"bold {colour}"), (student, f"bold {STUDENT}"), f"{times}  reward {reward:+.2f}{explanation}", (note, "dim")
         )
         yield _indented(text)
 

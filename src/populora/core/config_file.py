@@ -52,9 +52,9 @@ def unknown_setting(name: str, names: Sequence[str]) -> str:
     if name == "lora.dropout":
         return DROPOUT
     by_leaf = {setting.rsplit(".", 1)[-1]: setting for setting in names}
-    near = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
-    near += [by_leaf[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], by_leaf, n=2, cutoff=0.7)]
-    hint = f" Did you mean {' or '.join(repr(item) for item in dict.fromkeys(near))}?" if near else ""
+    matches = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
+    matches += [by_leaf[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], by_leaf, n=2, cutoff=0.7)]
+    hint = f" Did you mean {' or '.join(repr(item) for item in dict.fromkeys(matches))}?" if matches else ""
     return f"unknown setting '{name}'.{hint} `populora train --help` lists the settings of a run."
 
 

@@ -54,5 +54,5 @@ class EndpointError(PopuloraError, RuntimeError):
 
 def did_you_mean(name: str, choices: Iterable[str], n: int = 1, cutoff: float = 0.6) -> str:
     """Return `` Did you mean 'x'?`` with up to ``n`` of the choices that resemble ``name``, or nothing."""
-    near = difflib.get_close_matches(name, list(choices), n, cutoff)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    matches = difflib.get_close_matches(name, list(choices), n, cutoff)
+    return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""

@@ -31,9 +31,9 @@ def run_versions(config: Config) -> dict[str, str]:
     return versions() | {name: number for name, number in used.items() if number != MISSING}
 
 
-def version_changes(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def version_changes(recorded: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
     """List the differences between two sets of versions, such as ``torch 2.13.0, now 2.14.0``."""
-    return [f"{name} {recorded.get(name)}, now {number}" for name, number in now.items() if recorded.get(name) != number]
+    return [f"{name} {recorded.get(name)}, now {number}" for name, number in current.items() if recorded.get(name) != number]
 
 
 def processor() -> str:

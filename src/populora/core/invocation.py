@@ -56,5 +56,5 @@ def pip_install(*words: str) -> str:
 
 def _short(path: Path) -> str:
     """Quote a path for a shell, relative to the working folder if it is inside."""
-    here = Path(os.path.abspath(os.curdir))  # not resolved: an environment's python is a link to another one
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+    working_folder = Path(os.path.abspath(os.curdir))  # not resolved: an environment's python is a link to another one
+    return shlex.quote(str(path.relative_to(working_folder) if path.is_relative_to(working_folder) else path))

@@ -109,7 +109,7 @@ class Domain:
 
     def label(self, metric: str) -> str:
         """Return the label of one of the metrics."""
-        return next(each.label for each in self.metrics if each.name == metric)
+        return next(known.label for known in self.metrics if known.name == metric)
 
     @property
     def task_types(self) -> tuple[TaskType, ...]:

@@ -36,17 +36,17 @@ Aggregates = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class ScoreCell:
-    """A value in per cent and its spread. ``counted`` of ``of`` are items for a member, and members for a mean, worst or best."""
+    """A value in per cent and its spread. ``counted`` of ``total`` are items for a member, and members for a mean, worst or best."""
 
     value: float
     counted: int = 1
-    of: int = 1
+    total: int = 1
     std: float | None = None
 
     @property
     def complete(self) -> bool:
         """True if every item and member is counted. Only complete cells are averaged and compared."""
-        return self.counted == self.of
+        return self.counted == self.total
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,22 @@ def aggregates_over(benchmarks: Iterable[str]) -> dict[str, tuple[str, ...]]:
     selected = {name: tuple(item for item in benchmarks if BENCHMARKS[item].group in groups) for name, groups in AGGREGATES.items()}
     if not (selected["Code"] and selected["Math"]):
         del selected["All"]
-    return {name: over for name, over in selected.items() if over}
+    return {name: averaged for name, averaged in selected.items() if averaged}
 
 
-def aggregate_title(name: str, over: Sequence[str]) -> str:
+def aggregate_title(name: str, averaged: Sequence[str]) -> str:
     """Write the heading of an aggregate: ``Code``, or ``Code (2/3)`` over fewer benchmarks than the paper's."""
-    of = len(PAPER_BENCHMARKS[name])
-    return name if len(over) == of else f"{name} ({len(over)}/{of})"
+    paper_count = len(PAPER_BENCHMARKS[name])
+    return name if len(averaged) == paper_count else f"{name} ({len(averaged)}/{paper_count})"
 
 
 def with_aggregates(cells: Mapping[str, ScoreCell], aggregates: Aggregates) -> dict[str, ScoreCell]:
     """Add the mean of each aggregate whose benchmarks are all there and complete."""
     complete = {name: cell for name, cell in cells.items() if cell.complete}
     means = {
-        name: ScoreCell(fmean(complete[item].value for item in over)) for name, over in aggregates.items() if complete.keys() >= set(over)
+        name: ScoreCell(fmean(complete[item].value for item in averaged))
+        for name, averaged in aggregates.items()
+        if complete.keys() >= set(averaged)
     }
     return {**cells, **means}
 
@@ -114,8 +116,8 @@ def score_rows(evaluation: Evaluation, aggregates: Aggregates, members: bool = T
 def _selected_row(
     kind: Literal["worst", "best"], select: Callable[[Iterable[float]], float], rows: Sequence[ScoreRow], aggregates: Aggregates
 ) -> ScoreRow:
-    values = {column: values for column, values in _complete_values(rows).items() if column not in aggregates}
-    cells = {column: ScoreCell(select(of), len(of), len(rows)) for column, of in values.items()}
+    columns = {column: values for column, values in _complete_values(rows).items() if column not in aggregates}
+    cells = {column: ScoreCell(select(values), len(values), len(rows)) for column, values in columns.items()}
     return ScoreRow(f"{kind.capitalize()} of {len(rows)}", kind, with_aggregates(cells, aggregates))
 
 
@@ -124,7 +126,7 @@ def _complete_values(rows: Sequence[ScoreRow]) -> dict[str, list[float]]:
     for row in rows:
         for column, cell in row.cells.items():
             values[column] += [cell.value] if cell.complete else []
-    return {column: of for column, of in values.items() if of}
+    return {column: complete for column, complete in values.items() if complete}
 
 
 @cache
@@ -151,9 +153,9 @@ def _paper_row(row: Mapping[str, Any], selected: Sequence[str]) -> ScoreRow:
         column: ScoreCell(value, std=std) for column, value, std in zip(columns, row["values"], stds, strict=True) if not math.isnan(value)
     }
     cells = {name: printed[name] for name in selected if name in printed}
-    for name, over in aggregates_over(selected).items():
-        if len(over) == len(PAPER_BENCHMARKS[name]):
+    for name, averaged in aggregates_over(selected).items():
+        if len(averaged) == len(PAPER_BENCHMARKS[name]):
             cells |= {name: printed[name]} if name in printed else {}
         else:
-            cells = with_aggregates(cells, {name: over})
+            cells = with_aggregates(cells, {name: averaged})
     return ScoreRow(row["label"], row["kind"], cells)

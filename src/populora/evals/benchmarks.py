@@ -52,7 +52,7 @@ FIELDS: dict[Grading, tuple[str, ...]] = {
 """Fields that an item must have to be graded. The other graders report their missing fields."""
 
 
-def benchmark(name: str) -> Benchmark:
+def find_benchmark(name: str) -> Benchmark:
     """Find the benchmark by any usual spelling of its name (``HumanEval+``, ``cruxeval-o``). Raises `ConfigError`."""
     plain = name.lower().replace("-", "_").replace("+", "_plus")
     plain = _ALIASES.get(plain, plain)
@@ -66,7 +66,7 @@ def suite(names: Sequence[str]) -> list[Benchmark]:
     selected: set[str] = set()
     for name in names:
         try:
-            selected |= {item.name for item in BENCHMARKS.values() if item.group == name} or {benchmark(name).name}
+            selected |= {item.name for item in BENCHMARKS.values() if item.group == name} or {find_benchmark(name).name}
         except ConfigError as error:
             raise ConfigError(f"{error} Groups of them are {', '.join(GROUPS)}.") from error
     return [item for item in BENCHMARKS.values() if item.name in selected]

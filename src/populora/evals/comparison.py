@@ -54,11 +54,11 @@ class Difference:
     against: str
     column: str
     items: int
-    """Items that are compared, fewer than ``of`` where not all were graded."""
-    of: int
+    """Items that are compared, fewer than ``total`` where not all were graded."""
+    total: int
     value: float
-    """Per cent of ``arm``; ``other`` is that of ``against``."""
-    other: float
+    """Per cent of ``arm``; ``baseline`` is that of ``against``."""
+    baseline: float
     difference: float
     low: float | None
     """Lower end of the interval; None where all items differ alike, for which the bootstrap has none."""
@@ -114,12 +114,12 @@ def _compare_two(first: ComparedArm, arm: ComparedArm, seed: int, resamples: int
             continue
         ends = bootstrap_interval([a - b for a, b in pairs], stream(seed, "compare", arm.name, column, "bootstrap"), resamples)
         low, high = (100 * ends[0], 100 * ends[1]) if ends else (None, None)
-        value, other = (100 * float(_mean_of_means(*side)) for side in zip(*pairs, strict=True))
+        value, baseline = (100 * float(_mean_of_means(*side)) for side in zip(*pairs, strict=True))
         test, p = "", None
         if column in common:
             test, p = paired_test(*pairs[0], arm.models == first.models == 1, stream(seed, "compare", arm.name, column, "test"), resamples)
         counts = sum(len(values) for values, _ in pairs), sum(sizes)
-        values = (value, other, value - other, low, high, test, p)
+        values = (value, baseline, value - baseline, low, high, test, p)
         differences.append(Difference(arm.name, first.name, column, *counts, *values, mode=arm.mode, seed=seed))
     return differences
 
@@ -167,9 +167,9 @@ def _check_items(benchmark: str, name: str, items: Iterable[str], other: str, ot
     items, other_items = set(items), set(other_items)
     for lacking, missing, having in ((name, other_items - items, other), (other, items - other_items, name)):
         if missing:
-            some = ", ".join(sorted(missing)[:3]) + (", …" if len(missing) > 3 else "")
+            examples = ", ".join(sorted(missing)[:3]) + (", …" if len(missing) > 3 else "")
             raise ConfigError(
-                f"{benchmark}: {lacking} has no verdict on {len(missing)} of the items that {having} has ({some}). "
+                f"{benchmark}: {lacking} has no verdict on {len(missing)} of the items that {having} has ({examples}). "
                 f"Grade them, or name the other benchmarks by --suite to leave {benchmark} out of the comparison."
             )
 
@@ -193,7 +193,7 @@ def _comparison_table(differences: Sequence[Difference], more_footnotes: Sequenc
         *more_footnotes,
     ]
     titles = {name: benchmark.title for name, benchmark in BENCHMARKS.items()}
-    titles |= {name: aggregate_title(name, over) for name, over in aggregates.items()}
+    titles |= {name: aggregate_title(name, averaged) for name, averaged in aggregates.items()}
     blocks = [tuple(_row(item, titles) for item in kind) for _, kind in groupby(differences, lambda item: item.p is None)]
     groups = (("", 1), ("Pass@1 (%)", 2), ("Points", 2), (tests, 2))
     columns = ("items", first.against, first.arm, "difference", f"{100 * CONFIDENCE:g} % interval", "p", "p (Holm)")
@@ -202,11 +202,11 @@ def _comparison_table(differences: Sequence[Difference], more_footnotes: Sequenc
 
 def _row(difference: Difference, titles: Mapping[str, str]) -> TextRow:
     ends = ABSENT if difference.low is None else f"[{difference.low:+.1f}, {difference.high:+.1f}]"
-    items = str(difference.items) if difference.items == difference.of else f"{difference.items}/{difference.of}"
+    items = str(difference.items) if difference.items == difference.total else f"{difference.items}/{difference.total}"
     bold = difference.adjusted is not None and difference.adjusted < SIGNIFICANT
-    before = [TextCell(text) for text in (items, f"{difference.other:.1f}", f"{difference.value:.1f}")]
-    after = [TextCell(text) for text in (ends, _p_value(difference.p), _p_value(difference.adjusted))]
-    return TextRow(titles[difference.column], (*before, TextCell(f"{difference.difference:+.1f}", bold), *after))
+    scores = [TextCell(text) for text in (items, f"{difference.baseline:.1f}", f"{difference.value:.1f}")]
+    statistics = [TextCell(text) for text in (ends, _p_value(difference.p), _p_value(difference.adjusted))]
+    return TextRow(titles[difference.column], (*scores, TextCell(f"{difference.difference:+.1f}", bold), *statistics))
 
 
 def _p_value(value: float | None) -> str:

@@ -48,8 +48,8 @@ def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[It
     items = loader(path) if loader else _read_lines(benchmark, path, verify)
     if benchmark.domain:
         items = [item for item in items if TaskType(item.fields["task"]).domain == benchmark.domain]
-    if twice := [name for name, count in Counter(item.id for item in items).items() if count > 1]:
-        raise ConfigError(f"'{path}' has item '{twice[0]}' more than once: expected the file or the files of one release")
+    if repeated := [name for name, count in Counter(item.id for item in items).items() if count > 1]:
+        raise ConfigError(f"'{path}' has item '{repeated[0]}' more than once: expected the file or the files of one release")
     if verify and benchmark.items and len(items) != benchmark.items:
         raise ConfigError(f"'{path}' has {len(items)} items: expected the {benchmark.items} of {benchmark.name} in the paper")
     return items
@@ -102,8 +102,8 @@ def _download(benchmark: Benchmark) -> Path:
         with urlopen(url, timeout=60) as answer:  # noqa: S310 - a fixed https address
             content = gzip.decompress(answer.read()) if url.endswith(".gz") else answer.read()
     except (HTTPException, OSError, EOFError, zlib.error) as error:
-        why = f"cannot be downloaded ({type(error).__name__}: {error})"
-        raise MissingDataError(f"{benchmark.name}: '{url}' {why}: try again; with the file at hand, use --data DIR") from error
+        reason = f"cannot be downloaded ({type(error).__name__}: {error})"
+        raise MissingDataError(f"{benchmark.name}: '{url}' {reason}: try again; with the file at hand, use --data DIR") from error
     if digest(content) != benchmark.sha256:
         raise MissingDataError(f"{benchmark.name}: the download has SHA-256 {digest(content)}, expected {benchmark.sha256}")
     make_folder(path.parent)

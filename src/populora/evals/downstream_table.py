@@ -64,7 +64,7 @@ def _mode_table(evaluations: Sequence[Evaluation], benchmarks: Sequence[str]) ->
     titles: defaultdict[str, list[str]] = defaultdict(list)
     for name in benchmarks:
         titles[BENCHMARKS[name].primary].append(BENCHMARKS[name].title)
-    primary = "; ".join(f"{mode} on {', '.join(of)}" for mode, of in titles.items()) if len(titles) > 1 else next(iter(titles))
+    primary = "; ".join(f"{mode} on {', '.join(names)}" for mode, names in titles.items()) if len(titles) > 1 else next(iter(titles))
     footnotes = [f"The score is each benchmark's primary mode ({primary}), which also replaces a mode that a benchmark does not have."]
     return _text_table("The same completions by extraction mode", benchmarks, blocks, [], footnotes, bold=False)
 
@@ -99,7 +99,7 @@ def _text_cell(cell: ScoreCell | None, best: str) -> TextCell:
         return TextCell()
     value = f"{cell.value:.1f}"
     spread = "" if cell.std is None else f"±{cell.std:.1f}"
-    return TextCell(value + spread + ("" if cell.complete else f" ({cell.counted}/{cell.of})"), bold=cell.complete and value == best)
+    return TextCell(value + spread + ("" if cell.complete else f" ({cell.counted}/{cell.total})"), bold=cell.complete and value == best)
 
 
 def _footnotes(benchmarks: Sequence[str], rows: Sequence[ScoreRow], evaluations: Sequence[Evaluation]) -> Iterator[str]:
@@ -110,9 +110,9 @@ def _footnotes(benchmarks: Sequence[str], rows: Sequence[ScoreRow], evaluations:
             f"{SELECTED} Selected on the test set: the worst and the best value of each benchmark by itself over all members, and means of "
             "these. No one adapter has such a row."
         )
-    for name, over in aggregates_over(benchmarks).items():
-        if absent := [BENCHMARKS[benchmark].title for benchmark in PAPER_BENCHMARKS[name] if benchmark not in over]:
-            yield f"{aggregate_title(name, over)} is without {', '.join(absent)}."
+    for name, averaged in aggregates_over(benchmarks).items():
+        if absent := [BENCHMARKS[benchmark].title for benchmark in PAPER_BENCHMARKS[name] if benchmark not in averaged]:
+            yield f"{aggregate_title(name, averaged)} is without {', '.join(absent)}."
     yield from _incomplete(benchmarks, evaluations)
     for evaluation in evaluations:
         prefix = f"{evaluation.name}: " if evaluation.name else ""
@@ -129,9 +129,9 @@ def _incomplete(benchmarks: Sequence[str], evaluations: Sequence[Evaluation]) ->
     scores = [score for evaluation in evaluations for score in evaluation.scores]
     partial = [score for score in scores if not score.complete and score.benchmark in benchmarks]
     if partial:
-        some = ", ".join(f"{score.model} on {BENCHMARKS[score.benchmark].title} {score.graded}/{score.items}" for score in partial[:4])
+        cells = ", ".join(f"{score.model} on {BENCHMARKS[score.benchmark].title} {score.graded}/{score.items}" for score in partial[:4])
         more = f" and {len(partial) - 4} more" if len(partial) > 4 else ""
-        yield f"Not graded in full, so in no mean, worst, best or aggregate: {some}{more}. In brackets: counted items, or members, of all."
+        yield f"Not graded in full, so in no mean, worst, best or aggregate: {cells}{more}. In brackets: counted items, or members, of all."
     void = {BENCHMARKS[score.benchmark].title: score.void for score in scores if score.void}
     if void:
         counts = ", ".join(f"{count} of {title}" for title, count in void.items())

@@ -148,10 +148,10 @@ def settings_diff(evaluations: Mapping[str, Settings]) -> list[str]:
     """Write a note for each setting that has more than one value among the evaluations that have the benchmark."""
     notes: defaultdict[str, list[str]] = defaultdict(list)
     for benchmark, setting in dict.fromkeys(key for settings in evaluations.values() for key in settings):
-        having = {name: settings for name, settings in evaluations.items() if any(of == benchmark for of, _ in settings)}
+        having = {name: settings for name, settings in evaluations.items() if any(recorded == benchmark for recorded, _ in settings)}
         values = {name: settings.get((benchmark, setting), ["not recorded"]) for name, settings in having.items()}
         if len(set(chain(*values.values()))) > 1:
-            texts = [" and ".join(map(_cut, of)) + (f" ({name})" if name else "") for name, of in values.items()]
+            texts = [" and ".join(map(_cut, recorded)) + (f" ({name})" if name else "") for name, recorded in values.items()]
             notes[f"Different settings: {setting} is {'; '.join(texts)}"] += [BENCHMARKS[benchmark].title] if benchmark else []
     return [f"{note}, on {', '.join(titles)}." if titles else f"{note}." for note, titles in notes.items()]
 

@@ -73,9 +73,9 @@ def read_checked(folder: Path, shapes: ModelShape) -> Folder:
     for name, (a, b) in content.adapter.modules.items():
         shape, expected = (a.shape[1], b.shape[0]), shapes.linears.get(name)
         if shape != expected:
-            has = f"has {expected}" if expected else f"has no such linear module, its {len(shapes.linears)} are in {shapes.layers} layers"
+            fault = f"has {expected}" if expected else f"has no such linear module, its {len(shapes.linears)} are in {shapes.layers} layers"
             raise AdapterError(
-                f"'{folder}' is an adapter for another base: its module '{name}' has (in, out) = {shape}, and '{shapes.name}' {has}. Its "
+                f"'{folder}' is an adapter for another base: its module '{name}' has (in, out) = {shape}, and '{shapes.name}' {fault}. Its "
                 f"settings name the base '{content.settings.get('base_model_name_or_path')}'."
             )
     return content

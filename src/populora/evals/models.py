@@ -55,9 +55,9 @@ def find_models(names: Sequence[str], members: str = ALL, base: str = "", step: 
     runs = [name for name in names if _is_run(Path(name))]
     if len(runs) > 1:
         raise ConfigError(f"expected one run, got {', '.join(runs)}: evaluate each by itself; `populora evaluate compare` takes several")
-    for chosen, what in ((members != ALL, f"members are '{members}'"), (step is not None, f"the step is {step}")):
-        if chosen and not runs:
-            raise ConfigError(f"{what}, but {', '.join(map(repr, names))} is no run: leave it out, or name a run")
+    for given, choice in ((members != ALL, f"members are '{members}'"), (step is not None, f"the step is {step}")):
+        if given and not runs:
+            raise ConfigError(f"{choice}, but {', '.join(map(repr, names))} is no run: leave it out, or name a run")
     groups = [_find(name, members, base, step) for name in names]
     first = min(groups, key=lambda group: (group.run is None, any(model.adapter for model in group.models)))
     for name, group in zip(names, groups, strict=True):
@@ -67,8 +67,10 @@ def find_models(names: Sequence[str], members: str = ALL, base: str = "", step: 
                 "them into different folders, or give with --base the weights that both names mean"
             )
     models = tuple(model for group in groups for model in group.models)
-    if twice := [name for name, count in Counter(model.name for model in models).items() if count > 1]:
-        raise ConfigError(f"two of the models are called '{twice[0]}', and so would be their files: evaluate them into different folders")
+    if repeated := [name for name, count in Counter(model.name for model in models).items() if count > 1]:
+        raise ConfigError(
+            f"two of the models are called '{repeated[0]}', and so would be their files: evaluate them into different folders"
+        )
     return replace(first, models=models)
 
 
@@ -111,8 +113,8 @@ def _base_of(adapter: Path) -> str:
     if not isinstance(path, str) or not path:
         raise AdapterError(f"'{adapter / CONFIG_FILE}' names no base (base_model_name_or_path): say with --base which one it is for")
     if Path(path).is_absolute() and not Path(path).is_dir():
-        here = next((name for name, folder in EMBEDDED.items() if Path(path).name == folder), "FOLDER")
-        raise AdapterError(f"'{adapter / CONFIG_FILE}' names the base '{path}', which is not on this machine: give it by --base {here}")
+        name = next((name for name, folder in EMBEDDED.items() if Path(path).name == folder), "FOLDER")
+        raise AdapterError(f"'{adapter / CONFIG_FILE}' names the base '{path}', which is not on this machine: give it by --base {name}")
     return next((name for name in EMBEDDED if Path(path) == base_folder(BaseConfig(path=name))), path)
 
 

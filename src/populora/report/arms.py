@@ -92,9 +92,11 @@ def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
     sizes = [_size(group[0]) for group in groups]
     settings = [_method_settings(group[0]) for group in groups]
     labels: list[str] = []
-    for size, ours in zip(sizes, settings, strict=True):
-        others = [theirs for theirs, their_size in zip(settings, sizes, strict=True) if their_size == size]
-        differing = [f"{name} {_text(ours[name])}" for name in ours if any(theirs[name] != ours[name] for theirs in others)]
+    for size, values in zip(sizes, settings, strict=True):
+        others = [other_values for other_values, other_size in zip(settings, sizes, strict=True) if other_size == size]
+        differing = [
+            f"{name} {_text(values[name])}" for name in values if any(other_values[name] != values[name] for other_values in others)
+        ]
         labels.append(size + (f" ({', '.join(differing[:2])})" if differing else ""))
     return [label if labels.count(label) == 1 else f"{label} [{group[0].name}]" for label, group in zip(labels, groups, strict=True)]
 

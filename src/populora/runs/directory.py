@@ -74,10 +74,10 @@ def lengthen_run(folder: Path, config: Config, steps: int) -> None:
 def check_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
     """Raise `RunDirectoryError` unless base, prompts and sandbox are those that the run began with."""
     recorded = read_json(folder / FACTS)
-    for name, now in facts.items():
-        if recorded.get(name) != now:
+    for name, current in facts.items():
+        if recorded.get(name) != current:
             raise RunDirectoryError(
-                f"'{folder}': expected {name} {recorded.get(name)!r} as when it began, got {now!r}. Restore it, or start a new run."
+                f"'{folder}': expected {name} {recorded.get(name)!r} as when it began, got {current!r}. Restore it, or start a new run."
             )
 
 

@@ -75,10 +75,10 @@ def pairs_of(table: pa.Table, first: str, second: str) -> tuple[NDArray[np.int64
 
     Neither column has a missing value.
     """
-    keys, names, others = keys_of_pairs(table, first, second)
+    keys, first_values, second_values = keys_of_pairs(table, first, second)
     distinct, first_rows, codes = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first_rows)
-    pairs = [(names[key // len(others)], others[key % len(others)]) for key in distinct[order].tolist()]
+    pairs = [(first_values[key // len(second_values)], second_values[key % len(second_values)]) for key in distinct[order].tolist()]
     return np.argsort(order)[codes], pairs
 
 
@@ -88,8 +88,8 @@ def keys_of_pairs(table: pa.Table, first: str, second: str) -> tuple[NDArray[np.
     Number n is the pair of value n // k of the first column and value n % k of the second, which has k values. Neither column has a missing
     value.
     """
-    (firsts, names), (seconds, others) = (_numbered(table[column]) for column in (first, second))
-    return firsts * len(others) + seconds, names, others
+    (firsts, first_values), (seconds, second_values) = (_numbered(table[column]) for column in (first, second))
+    return firsts * len(second_values) + seconds, first_values, second_values
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[Any]]:

@@ -68,7 +68,7 @@ def _of(ending: str) -> str:
     return ending.replace("/", " in ")
 
 
-def _trend(log: Log, name: str, subject: str, more: str, less: str, means: str) -> str:
+def _trend(log: Log, name: str, subject: str, rising: str, falling: str, means: str) -> str:
     """Compare the means of a metric over the first and the last quarter of the steps; empty if a quarter has fewer than two values."""
     steps = len(log) // 4
     first, last = ([line[name] for line in part if name in line] for part in (log[:steps], log[-steps:]))
@@ -76,7 +76,7 @@ def _trend(log: Log, name: str, subject: str, more: str, less: str, means: str) 
         return ""
     error = math.sqrt(variance(first) / len(first) + variance(last) / len(last))
     direction = _direction(fmean(last) - fmean(first), error)
-    verdict = {1: f"got {more}", -1: f"got {less}", 0: f"did not clearly get {more} or {less}"}[direction]
+    verdict = {1: f"got {rising}", -1: f"got {falling}", 0: f"did not clearly get {rising} or {falling}"}[direction]
     return f"{subject} {verdict}: {means.format(first=fmean(first), last=fmean(last), steps=steps)}."
 
 

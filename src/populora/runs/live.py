@@ -135,7 +135,7 @@ def _metrics(view: View) -> Table:
     tasks, domains = task_types(view.domains), [load_domain(name) for name in view.domains]
     columns = [Column(caption, justify="right", min_width=7) for caption in ("all", *tasks)]
     table = Table(Column(no_wrap=True), *columns, Column(" trend", no_wrap=True), box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    now = view.history[-1]
+    latest = view.history[-1]
     captions = {name: CAPTIONS[name] for name in FIRST}
     captions |= {f"teacher/{metric}": domain.label(metric) for domain in domains for metric in domain.shown}
     captions |= {name: CAPTIONS[name] for name in LAST}
@@ -144,6 +144,6 @@ def _metrics(view: View) -> Table:
     for name, caption in captions.items():
         trace = [line[name] for line in view.history if name in line]
         names = (name, *(f"{name}/{task}" for task in tasks))
-        values = (format_metric(name, now[key]) if key in now else "" for key in names)
+        values = (format_metric(name, latest[key]) if key in latest else "" for key in names)
         table.add_row(caption, *values, f" {sparkline(trace, TREND)}")
     return table

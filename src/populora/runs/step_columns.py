@@ -170,7 +170,8 @@ def _measures(proposals: Sequence[Proposal], domains: Sequence[str]) -> Columns:
     names = {domain: load_domain(domain).metric_names for domain in domains}
     measured = [dict(zip(names[p.task.domain], p.measures.values, strict=True)) if p.measures else {} for p in proposals]
     columns: Columns = {
-        metric: [values.get(metric) for values in measured] for metric in dict.fromkeys(metric for of in names.values() for metric in of)
+        metric: [values.get(metric) for values in measured]
+        for metric in dict.fromkeys(metric for metrics in names.values() for metric in metrics)
     }
     return {**columns, "fingerprint": [p.measures.fingerprint if p.measures else None for p in proposals]}
 

@@ -68,9 +68,9 @@ def format_metric(name: str, value: float, signed: bool = False) -> str:
     return f"{value:{sign}.1f}" if name.endswith("length") else f"{value:{sign}.2f}"
 
 
-def plural(count: int, singular: str, many: str = "") -> str:
+def plural(count: int, singular: str, plural_form: str = "") -> str:
     """Format as ``1 child`` or ``2 children``."""
-    return f"{count} {singular if count == 1 else many or singular + 's'}"
+    return f"{count} {singular if count == 1 else plural_form or singular + 's'}"
 
 
 def printable(text: str) -> str:
@@ -98,8 +98,8 @@ def describe_evolution(evolution: Evolution) -> list[str]:
     counted = ("bred {} children", "{} newborns stay", "{} teachers had too few valid problems of a type")
     return [
         event
-        for events, many in zip((births, spared, broken), counted, strict=True)
-        for event in (events if len(events) <= SHOWN_SINGLY else [many.format(len(events))])
+        for events, counting_form in zip((births, spared, broken), counted, strict=True)
+        for event in (events if len(events) <= SHOWN_SINGLY else [counting_form.format(len(events))])
     ]
 
 

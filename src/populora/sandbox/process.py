@@ -72,10 +72,10 @@ class Zygote:
             raise SandboxUnavailableError(f"the sandbox process cannot be started: {error.strerror}") from error
         self._control.settimeout(_START_SECONDS)
         try:
-            up = self._control.recv(1) == b"Z"
+            started = self._control.recv(1) == b"Z"
         except OSError:
-            up = False
-        if not up:
+            started = False
+        if not started:
             with contextlib.suppress(subprocess.TimeoutExpired):  # Python 3.13 closes the socket before it prints the error
                 self._process.wait(_GRACE_SECONDS)
             self.kill()
@@ -90,14 +90,14 @@ class Zygote:
     def submit(self, request: bytes) -> Submission:
         """Queue a child for ``request`` (a frame). Raises `ZygoteLost`."""
         self.served += 1
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        with theirs:
-            submission = Submission(ours, _send(ours, memoryview(request)))  # a view: what is left of a large one is not copied
+        channel, child_end = socket.socketpair()
+        channel.setblocking(False)
+        with child_end:
+            submission = Submission(channel, _send(channel, memoryview(request)))  # a view: what is left of a large one is not copied
             try:
-                socket.send_fds(self._control, [b"J"], [theirs.fileno()])
+                socket.send_fds(self._control, [b"J"], [child_end.fileno()])
             except OSError as error:
-                ours.close()
+                channel.close()
                 raise ZygoteLost("the zygote is gone") from error
         self._submitted += 1
         return submission
@@ -105,36 +105,36 @@ class Zygote:
     def collect(self, submission: Submission, reply_bound: int) -> ChildExit:
         """Wait for the end of the oldest child that is not collected. Raises `ZygoteLost`."""
         bound, reply = reply_bound + 5, bytearray()
-        with submission.channel as ours:
+        with submission.channel as channel:
             if len(self._reports) < _REPORT.size and not submission.pending:
                 self._receive_reports()
             if len(self._reports) < _REPORT.size:
-                self._converse(ours, submission.pending, reply, bound)
-            while _receive(ours, reply, bound):  # the child is dead: all that it wrote is in the buffer
+                self._converse(channel, submission.pending, reply, bound)
+            while _receive(channel, reply, bound):  # the child is dead: all that it wrote is in the buffer
                 continue
         report = _REPORT.unpack(self._reports[: _REPORT.size])
         del self._reports[: _REPORT.size]
         self._submitted -= 1
         return ChildExit(reply[:1] == b"R", bytes(reply[1:]), *report)
 
-    def _converse(self, ours: socket.socket, pending: memoryview, reply: bytearray, bound: int) -> None:
+    def _converse(self, channel: socket.socket, pending: memoryview, reply: bytearray, bound: int) -> None:
         """Send the pending bytes and receive until the report is complete."""
         deadline = time.monotonic() + self._patience
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
-        poll.register(ours, select.POLLIN | select.POLLOUT)
+        poll.register(channel, select.POLLIN | select.POLLOUT)
         while len(self._reports) < _REPORT.size:
             ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
             if not ready:
                 raise ZygoteLost("no report in time")
             if self._control.fileno() in ready:
                 self._receive_reports(socket.MSG_DONTWAIT)
-            if ready.get(ours.fileno(), 0) & select.POLLOUT:
-                pending = _send(ours, pending)
-            if ready.get(ours.fileno(), 0) & (select.POLLIN | select.POLLHUP) and not _receive(ours, reply, bound):
-                poll.unregister(ours)
-            elif ours.fileno() in ready:
-                poll.modify(ours, select.POLLIN | (select.POLLOUT if pending else 0))
+            if ready.get(channel.fileno(), 0) & select.POLLOUT:
+                pending = _send(channel, pending)
+            if ready.get(channel.fileno(), 0) & (select.POLLIN | select.POLLHUP) and not _receive(channel, reply, bound):
+                poll.unregister(channel)
+            elif channel.fileno() in ready:
+                poll.modify(channel, select.POLLIN | (select.POLLOUT if pending else 0))
 
     def _receive_reports(self, how: int = socket.MSG_WAITALL) -> None:
         """Append the reports of all jobs under way, as far as they come within `_QUICK_SECONDS`."""
@@ -169,14 +169,14 @@ def _start_process(
     """Start the process of a zygote, with our end of its socket. Raises `OSError`, `SandboxUnavailableError`."""
     packages = [*limits.packages, *(runner.packages if runner else ())]
     described, folders = runner_settings(runner) if runner else None, package_folders(packages)
-    ours, theirs = socket.socketpair()
+    channel, child_end = socket.socketpair()
     settings = {
         "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "index": index, "packages": packages,
         "folders": folders, "harness": [Path(file).read_text("utf-8") for file in limits.harness], "runner": described,
     }  # fmt: skip
-    with theirs:
+    with child_end:
         arguments, environment = interpreter_command(
-            ["zygote", str(theirs.fileno()), json.dumps(settings)],
+            ["zygote", str(child_end.fileno()), json.dumps(settings)],
             index + 1,
             isolation.bubblewrap,
             [*folders, *([described["visible"]] if described else [])],
@@ -184,12 +184,12 @@ def _start_process(
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command line
                 arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno()], start_new_session=True, cwd="/",
+                pass_fds=[child_end.fileno()], start_new_session=True, cwd="/",
             )  # fmt: skip
         except OSError:
-            ours.close()
+            channel.close()
             raise
-    return process, ours
+    return process, channel
 
 
 def _send(channel: socket.socket, data: memoryview) -> memoryview:

@@ -110,6 +110,8 @@ def _assemble(steps: list[_Step], **branches: list[_Step]) -> bytes:
         places[name] = len(code)
         code += branch
     return b"".join(
-        struct.pack("<HBBI", opcode, places[yes] - at - 1 if yes else 0, places[no] - at - 1 if no else 0, operand)
-        for at, (opcode, operand, yes, no) in enumerate(code)
+        struct.pack(
+            "<HBBI", opcode, places[if_true] - index - 1 if if_true else 0, places[if_false] - index - 1 if if_false else 0, operand
+        )
+        for index, (opcode, operand, if_true, if_false) in enumerate(code)
     )

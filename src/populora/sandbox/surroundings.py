@@ -50,8 +50,8 @@ def _shift_time(later: datetime.timedelta) -> None:
     time.strftime = Replaced(lambda form, moment=None: strftime(form, moment or time.localtime()))
 
 
-def _added(read: Callable[..., Any], more: Any) -> Replaced:
-    return Replaced(lambda *which: read(*which) + more)
+def _added(read: Callable[..., Any], shift: Any) -> Replaced:
+    return Replaced(lambda *arguments: read(*arguments) + shift)
 
 
 def _of_now(convert: Callable[[float], Any]) -> Replaced:
@@ -66,9 +66,9 @@ def _shift_datetime(later: datetime.timedelta) -> None:
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(datetime.datetime))
 
 
-def _later(read: Callable[..., datetime.datetime], more: datetime.timedelta) -> Callable[..., datetime.datetime]:
+def _later(read: Callable[..., datetime.datetime], shift: datetime.timedelta) -> Callable[..., datetime.datetime]:
     def shifted(kind: type[datetime.datetime], *zone: Any, **zones: Any) -> datetime.datetime:
-        moment = read(*zone, **zones) + more
+        moment = read(*zone, **zones) + shift
         return moment if kind is datetime.datetime else kind.combine(moment.date(), moment.timetz())
 
     return shifted

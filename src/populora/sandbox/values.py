@@ -136,8 +136,8 @@ def _float(text: str) -> Value:
 
 def _complex(real: Value, imaginary: Value) -> Value:
     sign = "" if imaginary.literal.startswith("-") else "+"
-    same = real.comparable if imaginary.comparable == "i0" else f"c{real.comparable},{imaginary.comparable}"
-    return Value(f"({real.literal}{sign}{imaginary.literal}j)", f"c{real.canonical},{imaginary.canonical}", same)
+    comparable = real.comparable if imaginary.comparable == "i0" else f"c{real.comparable},{imaginary.comparable}"
+    return Value(f"({real.literal}{sign}{imaginary.literal}j)", f"c{real.canonical},{imaginary.canonical}", comparable)
 
 
 def _sequence(tag: str, parts: list[Value], items: list[Any]) -> Value:
@@ -153,8 +153,10 @@ def _sequence(tag: str, parts: list[Value], items: list[Any]) -> Value:
     }
     if not parts:
         literal |= {"s": "set()", "z": "frozenset()"}
-    same = sorted(part.comparable for part in parts) if tag in "sz" else [part.comparable for part in parts]
-    return Value(literal[tag], f"{tag}[{','.join(part.canonical for part in parts)}]", f"{'s' if tag == 'z' else tag}[{','.join(same)}]")
+    comparables = sorted(part.comparable for part in parts) if tag in "sz" else [part.comparable for part in parts]
+    return Value(
+        literal[tag], f"{tag}[{','.join(part.canonical for part in parts)}]", f"{'s' if tag == 'z' else tag}[{','.join(comparables)}]"
+    )
 
 
 def _dict(parts: list[Value], keys: list[Any]) -> Value:

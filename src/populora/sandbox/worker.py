@@ -106,23 +106,23 @@ class Worker:
     def judge(self, units: Sequence[Unit]) -> list[list[Verdict]]:
         """Run units of jobs. Returns their verdicts, in order. Raises `SandboxFault`."""
         verdicts = self._in_children(_PAIR[0], [unit.jobs for unit in units], [2 if unit.twice else 1 for unit in units])
-        again: dict[int, list[int]] = {}
-        for at, unit in enumerate(units):
-            if places := [place for place, job in enumerate(unit.jobs) if unit.needs_second(job, verdicts[at][place])]:
-                again[at] = places
-        jobs = [[units[at].jobs[place] for place in places] for at, places in again.items()]
+        repeated: dict[int, list[int]] = {}
+        for number, unit in enumerate(units):
+            if places := [place for place, job in enumerate(unit.jobs) if unit.needs_second(job, verdicts[number][place])]:
+                repeated[number] = places
+        jobs = [[units[number].jobs[place] for place in places] for number, places in repeated.items()]
         second = self._in_children(_PAIR[1], jobs, [2] * len(jobs))
-        for (at, places), of_unit in zip(again.items(), second, strict=True):
+        for (number, places), of_unit in zip(repeated.items(), second, strict=True):
             for place, verdict in zip(places, of_unit, strict=True):
-                verdicts[at][place] = self._settled(units[at].jobs[place], settle(verdicts[at][place], verdict))
+                verdicts[number][place] = self._settled(units[number].jobs[place], settle(verdicts[number][place], verdict))
         return verdicts
 
     def _in_children(self, index: int, units: Sequence[Sequence[Job]], calls: Sequence[int]) -> list[list[Verdict]]:
         """Run each unit in a child. Where one job may have failed because of another, all of them run again, each in its own child."""
         verdicts = self._attempt(index, units, calls)
-        for at, jobs in enumerate(units):
-            if len(jobs) > 1 and any(verdict.reason in _SHARED for verdict in verdicts[at]):
-                verdicts[at] = [verdict for (verdict,) in self._attempt(index, [[job] for job in jobs], [calls[at]] * len(jobs))]
+        for number, jobs in enumerate(units):
+            if len(jobs) > 1 and any(verdict.reason in _SHARED for verdict in verdicts[number]):
+                verdicts[number] = [verdict for (verdict,) in self._attempt(index, [[job] for job in jobs], [calls[number]] * len(jobs))]
         return verdicts
 
     def _settled(self, job: Job, settled: Verdict) -> Verdict:
@@ -138,10 +138,10 @@ class Worker:
         """Run each unit in a child of its domain's zygote of that index, with its number of calls."""
         verdicts: dict[int, list[Verdict]] = {}
         for domain in dict.fromkeys(unit[0].domain for unit in units):
-            places = [at for at, unit in enumerate(units) if unit[0].domain == domain]
-            of_domain = self._attempt_in((domain, index), [units[at] for at in places], [calls[at] for at in places])
+            places = [number for number, unit in enumerate(units) if unit[0].domain == domain]
+            of_domain = self._attempt_in((domain, index), [units[number] for number in places], [calls[number] for number in places])
             verdicts |= zip(places, of_domain, strict=True)
-        return [verdicts[at] for at in range(len(units))]
+        return [verdicts[number] for number in range(len(units))]
 
     def _attempt_in(self, key: tuple[str, int], units: Sequence[Sequence[Job]], calls: Sequence[int]) -> list[list[Verdict]]:
         failed = [Verdict(VerdictKind.INTERNAL, "sandbox_failed")]
@@ -151,15 +151,15 @@ class Worker:
         pending = list(range(len(units)))
         while pending:
             left: list[int] = []
-            outcomes = self._exchange(key, [(requests[at], reply_bound(units[at], self._limits)) for at in pending])
-            for at, outcome in zip(pending, outcomes, strict=False):
+            outcomes = self._exchange(key, [(requests[number], reply_bound(units[number], self._limits)) for number in pending])
+            for number, outcome in zip(pending, outcomes, strict=False):
                 killed = outcome is not None and self._was_killed(outcome)
-                attempts[at] += 1
-                lost[at] += outcome is None or killed
+                attempts[number] += 1
+                lost[number] += outcome is None or killed
                 if outcome and outcome.ready and not killed:
-                    verdicts[at] = _verdicts(outcome, units[at], self._limits)
-                elif attempts[at] < _STARTS and lost[at] < _ATTEMPTS:
-                    left.append(at)
+                    verdicts[number] = _verdicts(outcome, units[number], self._limits)
+                elif attempts[number] < _STARTS and lost[number] < _ATTEMPTS:
+                    left.append(number)
             pending = left + pending[len(outcomes) :]
         return verdicts
 

@@ -70,10 +70,10 @@ def serve_jobs(control: int, settings: dict[str, Any]) -> None:
         note, sockets, _, _ = socket.recv_fds(channel, 1, 1)
         if not note:
             return
-        me = os.getpid()
+        zygote = os.getpid()
         pid = _fork()
         if pid == 0:
-            _become_child(sockets[0], me, jailed)
+            _become_child(sockets[0], zygote, jailed)
         os.close(sockets[0])
         status, cpu_seconds, wall = _watch(pid, limits["wall_seconds"], channel, wakeup)
         channel.sendall(struct.pack("<id?", status, cpu_seconds, wall))

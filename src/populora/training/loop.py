@@ -191,8 +191,8 @@ def prompt_fits(tokenizer: Any, limit: int) -> Callable[[str], bool]:
 def without_long_lived() -> Iterator[None]:
     """Leave the objects of before, most of them of libraries, out of garbage collection, and collect seldom: a step makes hundreds of
     objects a prompt, which nearly all end without it. What a calling program has frozen stays frozen."""
-    ours, thresholds = gc.get_freeze_count() == 0, gc.get_threshold()
-    if ours:
+    nothing_frozen, thresholds = gc.get_freeze_count() == 0, gc.get_threshold()
+    if nothing_frozen:
         gc.collect()
         gc.freeze()
     if thresholds[0]:
@@ -201,7 +201,7 @@ def without_long_lived() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        if ours:
+        if nothing_frozen:
             gc.unfreeze()
 
 

@@ -55,9 +55,9 @@ def student_requests(
         problems = [proposal.problem for proposal in asked if proposal.problem]
         batch = [offered[problem.id] if offered else student_request(run, step, student, problem) for problem in problems]
         for task in run.config.task_types:
-            chosen, past = training_problems(run, step, student, task, [proposal for proposal in asked if proposal.task is task], rng)
-            batch += past
-            trained |= {(student.id, problem.id) for problem in (*chosen, *(request.problem for request in past))}
+            chosen, buffered = training_problems(run, step, student, task, [proposal for proposal in asked if proposal.task is task], rng)
+            batch += buffered
+            trained |= {(student.id, problem.id) for problem in (*chosen, *(request.problem for request in buffered))}
         requests += sorted(batch, key=lambda request: places.get(request.problem.id, len(places)))  # the order of the attempts table
     return requests, trained
 
@@ -80,8 +80,8 @@ def training_problems(
         first_of_group.setdefault((proposal.author, proposal.group), proposal)
     ordered = sorted(shuffled, key=lambda proposal: first_of_group[proposal.author, proposal.group] is not proposal)
     wanted = max(settings.from_buffer, count - len(ordered))
-    past = _fitting_requests(run, step, student, run.buffer.draw(task, 4 * wanted, rng), wanted)
-    return [proposal.problem for proposal in ordered[: count - len(past)] if proposal.problem], past
+    buffered = _fitting_requests(run, step, student, run.buffer.draw(task, 4 * wanted, rng), wanted)
+    return [proposal.problem for proposal in ordered[: count - len(buffered)] if proposal.problem], buffered
 
 
 def problems_of_previous_step(run: Run, step: int, task: TaskType, rng: np.random.Generator) -> list[Problem]:

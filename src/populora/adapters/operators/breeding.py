@@ -104,15 +104,17 @@ def breed_again(lineage: Lineage, parents: Sequence[tuple[str, Adapter]]) -> tup
     """
     if len(parents) != len(lineage.parents):
         raise AdapterError(f"'{lineage.member}' has {len(lineage.parents)} parent(s), got {len(parents)}")
-    child, again = breed([adapter for _, adapter in parents], lineage, lineage.parent_names, allow_copy=True)
-    for (name, _), expected, actual in zip(parents, lineage.parents, again.parents, strict=True):
+    child, rebred = breed([adapter for _, adapter in parents], lineage, lineage.parent_names, allow_copy=True)
+    for (name, _), expected, actual in zip(parents, lineage.parents, rebred.parents, strict=True):
         if actual != expected:
             raise AdapterError(
                 f"'{name}' is not the parent of '{lineage.member}': expected {expected}, got {actual}. It was changed since, or is another "
                 "adapter"
             )
-    before, now = asdict(lineage), asdict(again)
-    return child, [f"{name}: {before[name]!r} on record, {now[name]!r} now" for name in before if before[name] != now[name]]
+    recorded, actual_record = asdict(lineage), asdict(rebred)
+    return child, [
+        f"{name}: {recorded[name]!r} on record, {actual_record[name]!r} now" for name in recorded if recorded[name] != actual_record[name]
+    ]
 
 
 def basis_warning(lineage: Lineage) -> str:
@@ -159,8 +161,8 @@ def check_fit(label: str, adapter: Adapter, model: Adapter, model_label: str = "
             f"{model_label}: take adapters made with equal LoRA settings"
         )
     if not model.modules or adapter.modules.keys() != model.modules.keys():
-        odd = sorted(adapter.modules.keys() ^ model.modules.keys())
-        detail = f"'{odd[0]}' and {len(odd) - 1} more are in only one of them" if odd else "both are empty"
+        unshared = sorted(adapter.modules.keys() ^ model.modules.keys())
+        detail = f"'{unshared[0]}' and {len(unshared) - 1} more are in only one of them" if unshared else "both are empty"
         raise AdapterError(f"{label} and {model_label} must adapt the same modules, at least one: {detail}")
     for name, pair in adapter.modules.items():
         for letter, tensor, expected in zip("AB", pair, model.modules[name], strict=True):

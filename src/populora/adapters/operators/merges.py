@@ -122,8 +122,8 @@ def _chances_to_stay(tensor: torch.Tensor, epsilon: float) -> torch.Tensor:
     chance is at least one unit. The tensor must be fp32.
     """
     bits = tensor.abs().view(torch.int32).flatten().bitwise_right_shift_(SHIFT)  # not negative: floats are ordered as their bits
-    least, most = (int(end) for end in bits.aminmax())
-    bucket = bits.sub_(max(least, most - (BUCKETS - 1))).clamp_(min=0)
+    low, high = (int(end) for end in bits.aminmax())
+    bucket = bits.sub_(max(low, high - (BUCKETS - 1))).clamp_(min=0)
     counts = torch.bincount(bucket).float()
     smaller = counts.cumsum(0).sub_(counts, alpha=0.5).sub_(0.5)  # entries below the middle of each bucket
     chances = smaller.mul_(CHANCES * (1 - epsilon) / max(1, tensor.numel() - 1)).ceil_()

@@ -111,9 +111,9 @@ def _agreed(kind: str, values: Sequence[Any]) -> Any:
     """Return the value that all members reported. Raises `ClusterError` if they differ."""
     for index, value in enumerate(values):
         if value != values[0]:
-            here, there = next((a, b) for a, b in zip(_fields(value), _fields(values[0]), strict=True) if a != b)
+            differing, expected = next((a, b) for a, b in zip(_fields(value), _fields(values[0]), strict=True) if a != b)
             raise ClusterError(
-                f"expected all {kind} to find the same, but number {index} has {here} and number 0 {there}: the machines differ in "
+                f"expected all {kind} to find the same, but number {index} has {differing} and number 0 {expected}: the machines differ in "
                 "their base, their libraries or what they allow a sandbox; make them alike"
             )
     return values[0]

@@ -73,10 +73,10 @@ class InProcessLearner:
         slots = sorted(answers)
         groups = [PromptGroup(slot, answer.prompt_tokens, (answer.tokens,)) for slot in slots for answer in answers[slot]]
         parts = split_by_tokens(range(len(groups)), [group.tokens for group in groups], 0, self.config.micro_batch_tokens)
-        both = torch.cat([self._with_and_without([groups[index] for index in part]) for part, _ in parts], 1)
+        values = torch.cat([self._with_and_without([groups[index] for index in part]) for part, _ in parts], 1)
         tokens = [sum(len(answer.tokens) for answer in answers[slot]) for slot in slots]
         _give_memory_back()
-        return dict(zip(slots, both.split(tokens, 1), strict=True))
+        return dict(zip(slots, values.split(tokens, 1), strict=True))
 
     def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
         """See `Learner.update`."""

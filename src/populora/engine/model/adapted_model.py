@@ -128,9 +128,14 @@ class AdaptedModel:
         def checkpointed(*arguments: Any, **named: Any) -> Any:
             if not torch.is_grad_enabled():
                 return forward(*arguments, **named)
-            again = self._context.follow(self._context.segments, self._context.scale)
+            context = self._context.follow(self._context.segments, self._context.scale)
             return checkpoint(
-                forward, *arguments, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), again), **named
+                forward,
+                *arguments,
+                use_reentrant=False,
+                preserve_rng_state=False,
+                context_fn=lambda: (nullcontext(), context),
+                **named,
             )
 
         return checkpointed
@@ -162,9 +167,9 @@ class AdaptedModel:
         kinds = set(getattr(self.model.config, "layer_types", None) or {"full_attention"})
         packed = self.pack([PromptGroup(-1, self._probe().tolist())])
         with torch.no_grad():
-            ours = self.logits(self.forward(packed.ids, packed.positions, packed.segments, packed.plan))
+            actual = self.logits(self.forward(packed.ids, packed.positions, packed.segments, packed.plan))
         tolerance = 1e-4 if self.head.weight.dtype == torch.float32 else 0.05
-        difference = float((ours - expected).abs().max() / expected.abs().max())
+        difference = float((actual - expected).abs().max() / expected.abs().max())
         if kinds != {"full_attention"} or not difference < tolerance:
             raise BaseModelError(
                 "expected a causal LM with full attention and a plain linear head; this one has layers of kind "

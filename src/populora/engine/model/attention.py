@@ -63,20 +63,20 @@ class PackedAttention:
         if self.keep:
             self.kept[layer] = (keys[0], values[0])
         results: list[torch.Tensor] = []
-        for at, block in enumerate(self.blocks):
-            seen_k, seen_v = (x[at] if block.group is None else _with_prompt(x, at, block.group) for x in (keys, values))
-            mask = self._mask(at, q.shape[1] // k.shape[1], q.dtype)
-            results.append(_sdpa(queries[at], seen_k, seen_v, mask, scaling).transpose(1, 2).flatten(0, 1))
+        for index, block in enumerate(self.blocks):
+            seen_k, seen_v = (x[index] if block.group is None else _with_prompt(x, index, block.group) for x in (keys, values))
+            mask = self._mask(index, q.shape[1] // k.shape[1], q.dtype)
+            results.append(_sdpa(queries[index], seen_k, seen_v, mask, scaling).transpose(1, 2).flatten(0, 1))
         joined = results[0] if len(results) == 1 else torch.cat(results)
         return joined if self.inverse is None else _Unpad.apply(joined, self.inverse)
 
-    def _mask(self, at: int, repeats: int, dtype: torch.dtype) -> torch.Tensor | None:
+    def _mask(self, index: int, repeats: int, dtype: torch.dtype) -> torch.Tensor | None:
         """Return the mask of a block for `_sdpa`, computed once for all layers."""
-        mask = self.blocks[at].mask
-        if mask is not None and at not in self.masks:
+        mask = self.blocks[index].mask
+        if mask is not None and index not in self.masks:
             added = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
-            self.masks[at] = added.repeat(1, 1, repeats, 1)
-        return self.masks.get(at)
+            self.masks[index] = added.repeat(1, 1, repeats, 1)
+        return self.masks.get(index)
 
     def _padded(self, x: torch.Tensor) -> list[torch.Tensor]:
         """Split x [N, heads, d] into padded blocks [rows, heads, length, d]."""
@@ -113,9 +113,9 @@ class _Unpad(torch.autograd.Function):
         return grad.new_zeros(ctx.rows, *grad.shape[1:]).index_copy_(0, ctx.saved_tensors[0], grad), None
 
 
-def _with_prompt(blocks: list[torch.Tensor], at: int, group: torch.Tensor) -> torch.Tensor:
+def _with_prompt(blocks: list[torch.Tensor], index: int, group: torch.Tensor) -> torch.Tensor:
     """Prepend to block ``at`` the prompts of its rows: [rows, kv heads, P + length, d]."""
-    return torch.cat((blocks[0].index_select(0, group), blocks[at]), 2)
+    return torch.cat((blocks[0].index_select(0, group), blocks[index]), 2)
 
 
 def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scaling: float) -> torch.Tensor:

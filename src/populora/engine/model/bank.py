@@ -78,8 +78,8 @@ class LoraBank:
         self.slots, self.rank = slots, rank
         size = sum(rank * (inner + outer) for inner, outer in self.modules.values())
         self.master = torch.zeros(slots, size, device=device)
-        like = self.master if learns else self.master.to("meta")
-        self.gradient, self.first_moment, self.second_moment = (torch.zeros_like(like) for _ in range(3))
+        template = self.master if learns else self.master.to("meta")
+        self.gradient, self.first_moment, self.second_moment = (torch.zeros_like(template) for _ in range(3))
         self.steps = torch.zeros(slots, dtype=torch.int64)
         self.ranks = torch.full((slots,), rank, dtype=torch.int64)
         self.alphas = torch.full((slots,), alpha, dtype=torch.float64)
@@ -182,17 +182,17 @@ class LoraBank:
         """Restore a `state`, which may be of another bank's slots. Raises `AdapterError`, before any change, if it does not fit."""
         chosen = list(range(self.slots) if slots is None else slots)
         for name in STATE:
-            mine = getattr(self, name)
-            shape = (len(chosen), *mine.shape[1:])
-            if name not in state or tuple(state[name].shape) != shape or state[name].dtype != mine.dtype:
-                got = f"{tuple(state[name].shape)} {state[name].dtype}" if name in state else "nothing"
+            tensor = getattr(self, name)
+            shape = (len(chosen), *tensor.shape[1:])
+            if name not in state or tuple(state[name].shape) != shape or state[name].dtype != tensor.dtype:
+                actual = f"{tuple(state[name].shape)} {state[name].dtype}" if name in state else "nothing"
                 raise AdapterError(
-                    f"adapter state '{name}': expected {shape} {mine.dtype}, got {got}. "
+                    f"adapter state '{name}': expected {shape} {tensor.dtype}, got {actual}. "
                     "It was saved with other adapter settings or another base; resume with the configuration of that run."
                 )
         for name in STATE:
-            mine = getattr(self, name)
-            mine[chosen] = state[name].to(mine.device)
+            tensor = getattr(self, name)
+            tensor[chosen] = state[name].to(tensor.device)
         self.gradient[chosen] = 0.0
         for slot in chosen:
             self.sync(slot)
@@ -235,10 +235,10 @@ class LoraBank:
         if adapter.rank > self.rank:
             raise AdapterError(f"expected an adapter of rank {self.rank} at most, got rank {adapter.rank}: set lora.rank to the largest")
         if set(adapter.modules) != set(self.modules):
-            odd = sorted(set(adapter.modules) ^ set(self.modules))
+            unshared = sorted(set(adapter.modules) ^ set(self.modules))
             raise AdapterError(
                 f"expected an adapter of {len(self.modules)} modules, got {len(adapter.modules)}; the first that differs is "
-                f"'{odd[0]}'. It belongs to another base or other lora.targets."
+                f"'{unshared[0]}'. It belongs to another base or other lora.targets."
             )
         for name, (a, b) in adapter.modules.items():
             inner, outer = self.modules[name]

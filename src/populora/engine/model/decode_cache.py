@@ -41,9 +41,9 @@ class DecodeAttention:
     def add_prompts(self, kept: dict[int, KeyValues], lengths: Sequence[int]) -> list[int]:
         """Store the keys and values [G, kv heads, P, d] of new prompts. Returns their numbers [G]."""
         places = np.flatnonzero(self._lengths == 0)[: len(lengths)]
-        missing, before = len(lengths) - len(places), len(self._lengths)
+        missing, stored = len(lengths) - len(places), len(self._lengths)
         if missing:
-            places = np.concatenate((places, np.arange(missing) + before))
+            places = np.concatenate((places, np.arange(missing) + stored))
             self._lengths = np.pad(self._lengths, (0, missing))
         self._lengths[places] = lengths
         for layer, (keys, values) in kept.items():
@@ -57,9 +57,9 @@ class DecodeAttention:
         self._lengths[[self._place.pop(number) for number in numbers]] = 0
         left = np.flatnonzero(self._lengths)
         if len(left) < SPARSE * len(self._lengths):
-            longest, where = int(self._lengths.max(initial=0)), self._tensor(left)
+            longest, indices = int(self._lengths.max(initial=0)), self._tensor(left)
             self._prompts = {
-                layer: (keys[where, :, :, :longest].contiguous(), values[where, :, :longest].contiguous())
+                layer: (keys[indices, :, :, :longest].contiguous(), values[indices, :, :longest].contiguous())
                 for layer, (keys, values) in self._prompts.items()
             }
             moved = np.cumsum(self._lengths > 0) - 1
@@ -82,12 +82,12 @@ class DecodeAttention:
         self.prompt, self.length, self._table, used = self.prompt[rows], self.length[rows], self._table[rows], used[rows]
         pages = self._table[used]
         if len(pages) and len(pages) < SPARSE * (pages.max() + 1):
-            where, there = self._tensor(pages), len(pages)
+            source, count = self._tensor(pages), len(pages)
             for pools in self._pages.values():
                 for pool in pools:
-                    pool[:there] = pool[where]
-            self._table[used] = np.arange(there)
-            self._free = list(range(there, self._capacity))
+                    pool[:count] = pool[source]
+            self._table[used] = np.arange(count)
+            self._free = list(range(count, self._capacity))
 
     def step(self) -> torch.Tensor:
         """Make room for one more token of each row. Returns the new tokens' positions [n]."""
@@ -119,26 +119,29 @@ class DecodeAttention:
         if len(rows) and int(block[rows].max()) >= self._table.shape[1]:
             self._table = np.pad(self._table, ((0, 0), (0, self._table.shape[1])))
         if len(self._free) < len(rows):
-            more = max(len(rows), self._capacity // 2)
-            self._free += range(self._capacity, self._capacity + more)
-            self._capacity += more
+            added = max(len(rows), self._capacity // 2)
+            self._free += range(self._capacity, self._capacity + added)
+            self._capacity += added
         for row in rows.tolist():
             self._table[row, block[row]] = heapq.heappop(self._free)
 
     def _write_prompts(self, layer: int, places: np.ndarray, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Write K [G, kv heads, d, P] and V [G, kv heads, P, d] into the layer's pool, which grows if needed."""
         pool_k, pool_v = self._prompts.get(layer, (keys[:0], values[:0]))
-        end, where = values.shape[2], self._tensor(places)
-        more, longer = len(self._lengths) - len(pool_v), max(0, end - pool_v.shape[2])
-        if more or longer:
-            pool_k, pool_v = F.pad(pool_k, (0, longer, 0, 0, 0, 0, 0, more)), F.pad(pool_v, (0, 0, 0, longer, 0, 0, 0, more))
-        pool_k[where, :, :, :end], pool_v[where, :, :end] = keys, values
+        end, indices = values.shape[2], self._tensor(places)
+        places_added, tokens_added = len(self._lengths) - len(pool_v), max(0, end - pool_v.shape[2])
+        if places_added or tokens_added:
+            pool_k, pool_v = (
+                F.pad(pool_k, (0, tokens_added, 0, 0, 0, 0, 0, places_added)),
+                F.pad(pool_v, (0, 0, 0, tokens_added, 0, 0, 0, places_added)),
+            )
+        pool_k[indices, :, :, :end], pool_v[indices, :, :end] = keys, values
         self._prompts[layer] = (pool_k, pool_v)
 
-    def _page_pool(self, layer: int, like: torch.Tensor) -> KeyValues:
+    def _page_pool(self, layer: int, new_keys: torch.Tensor) -> KeyValues:
         """Return the layer's pages, grown to the capacity of the pool."""
         if layer not in self._pages:
-            empty = like.new_zeros(0, like.shape[1], PAGE, like.shape[2])
+            empty = new_keys.new_zeros(0, new_keys.shape[1], PAGE, new_keys.shape[2])
             self._pages[layer] = (empty, empty)
         missing = self._capacity - len(self._pages[layer][0])
         if missing:
@@ -153,13 +156,13 @@ class DecodeAttention:
         gets its parts: its prompt, then its pages, then padding that does not count.
         """
         rows = len(block)
-        row, at = np.nonzero(np.arange(self._table.shape[1]) <= block[:, None])
-        pages = self._table[row, at]
+        row, column = np.nonzero(np.arange(self._table.shape[1]) <= block[:, None])
+        pages = self._table[row, column]
         used = int(pages.max()) + 1
         owner, filled = np.zeros(used, np.int64), np.full(used, PAGE)
-        owner[pages], filled[pages] = row, np.minimum(self.length[row] - at * PAGE, PAGE)
+        owner[pages], filled[pages] = row, np.minimum(self.length[row] - column * PAGE, PAGE)
         parts = np.repeat(used + np.arange(rows)[:, None], int(block.max()) + 2, 1)
-        parts[row, at + 1] = pages
+        parts[row, column + 1] = pages
         counts = np.arange(parts.shape[1]) <= block[:, None] + 1
         self._owner, self._parts = self._tensor(owner), self._tensor(parts.ravel())
         self._counts = self._tensor(counts.astype(np.float32))[:, :, None, None, None]

@@ -58,16 +58,16 @@ class FlexPackedAttention:
 def flex_plan(lengths: Sequence[Sequence[int]], device: str | torch.device, keep: bool = False) -> FlexPackedAttention:
     """Plan the attention of consecutive groups, each given as the lengths of its prompt and of each of its responses."""
     sizes, start, prompt_start, prompt_end, group_starts = [], [], [], [], []
-    at = 0
+    position = 0
     for prompt, *responses in lengths:
-        group_starts.append(at)
-        for size, before in ((prompt, 0), *((response, prompt) for response in responses)):
+        group_starts.append(position)
+        for size, visible in ((prompt, 0), *((response, prompt) for response in responses)):
             sizes.append(size)
-            start.append(at)
+            start.append(position)
             prompt_start.append(group_starts[-1])
-            prompt_end.append(group_starts[-1] + before)
-            at += size
-    padding = np.arange(at, max(2, -(-at // BLOCK)) * BLOCK)
+            prompt_end.append(group_starts[-1] + visible)
+            position += size
+    padding = np.arange(position, max(2, -(-position // BLOCK)) * BLOCK)
 
     def of_tokens(column: Sequence[int], tail: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.concatenate((np.repeat(column, sizes), tail)).astype(np.int32)).to(device)
@@ -125,8 +125,8 @@ def _blocks(start: torch.Tensor, prompt_start: torch.Tensor, prompt_end: torch.T
 
     pairs = (overlap(start, tokens + 1) + overlap(prompt_start, prompt_end)).unflatten(0, (-1, BLOCK)).sum(1)
     full = pairs == BLOCK**2
-    some = (pairs > 0) & ~full
-    return (*_listed(some), *_listed(full), *_listed(some.T), *_listed(full.T))
+    partial = (pairs > 0) & ~full
+    return (*_listed(partial), *_listed(full), *_listed(partial.T), *_listed(full.T))
 
 
 def _listed(seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

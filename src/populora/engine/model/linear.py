@@ -33,12 +33,12 @@ class ForwardContext:
     @contextmanager
     def follow(self, segments: SegmentMap | SlotWeights | None, scale: Scale) -> Iterator[None]:
         """Use these segments in the forwards inside the block. Entered again where the backward recomputes a checkpointed layer."""
-        before = self.segments, self.scale
+        previous = self.segments, self.scale
         self.segments, self.scale = segments, scale
         try:
             yield
         finally:
-            self.segments, self.scale = before
+            self.segments, self.scale = previous
 
 
 class FusedLinears:

@@ -103,7 +103,7 @@ def sdpa_packed(groups: Sequence[PromptGroup], device: str | torch.device, keep:
     starts = accumulate((group.tokens for group in groups), initial=0)
     prompts = [_Span(start, len(group.prompt), index) for index, (start, group) in enumerate(zip(starts, groups, strict=False))]
     shared = [span for span, group in zip(prompts, groups, strict=True) if keep or len(group.responses) != 1]
-    alone = [
+    single = [
         _Span(span.start, group.tokens, 0) for span, group in zip(prompts, groups, strict=True) if not keep and len(group.responses) == 1
     ]
     responses: list[_Span] = []
@@ -112,7 +112,7 @@ def sdpa_packed(groups: Sequence[PromptGroup], device: str | torch.device, keep:
         for response in groups[span.group].responses:
             responses.append(_Span(start, len(response) - 1, number))
             start += len(response) - 1
-    whole = ([shared] if shared else []) + _by_length(alone)
+    whole = ([shared] if shared else []) + _by_length(single)
     following = _by_length([span for span in responses if span.length])
     order, place = _orders([*whole, *following], tokens)
     lengths = np.array([span.length for span in shared])

@@ -76,10 +76,10 @@ class PagedDecodeAttention:
         inside = np.arange(max(lengths)) < np.array(lengths)[:, None]
         source = self._tensor(np.flatnonzero(inside))
         places = [np.add.outer(np.array(self._prompts[number][1]) * PAGE, np.arange(PAGE)).ravel() for number in numbers]
-        to = self._tensor(np.concatenate([index[:length] for index, length in zip(places, lengths, strict=True)]))
+        target = self._tensor(np.concatenate([index[:length] for index, length in zip(places, lengths, strict=True)]))
         for layer, pair in kept.items():
             for pool, new in zip(self._pool(layer, *pair), pair, strict=True):
-                pool.flatten(1, 2).index_copy_(1, to, new.transpose(0, 1).flatten(1, 2).index_select(1, source))
+                pool.flatten(1, 2).index_copy_(1, target, new.transpose(0, 1).flatten(1, 2).index_select(1, source))
         return numbers
 
     def drop_prompts(self, numbers: Sequence[int]) -> None:
@@ -110,15 +110,15 @@ class PagedDecodeAttention:
     def step(self, size: int) -> torch.Tensor:
         """Make room for one more token of each row. Returns the new tokens' positions [size], followed by those of padding."""
         live = self.live
-        number, prompt, _, before, length = self._row[:, :live]
-        for row in np.flatnonzero(length % PAGE == 0).tolist():
-            (page,) = self._take(1, int(number[row]), int(length[row]))
+        number, prompt, _, prompt_tokens, own_tokens = self._row[:, :live]
+        for row in np.flatnonzero(own_tokens % PAGE == 0).tolist():
+            (page,) = self._take(1, int(number[row]), int(own_tokens[row]))
             self._table.host[row, self._count.host[row]] = page
             self._count.host[row] += 1
         last = self._table.host[np.arange(live), self._count.host[:live] - 1].astype(np.int64)
-        self._step.host[:, :live] = before + length, last * PAGE + length % PAGE
-        length += 1
-        self._seen.host[:, :live] = prompt * RANGE, prompt * RANGE + before, number * RANGE, number * RANGE + length
+        self._step.host[:, :live] = prompt_tokens + own_tokens, last * PAGE + own_tokens % PAGE
+        own_tokens += 1
+        self._seen.host[:, :live] = prompt * RANGE, prompt * RANGE + prompt_tokens, number * RANGE, number * RANGE + own_tokens
         self._step.host[:, live:size] = PADDING
         self._seen.host[:, live:size] = [[0], [0], [0], [1]]
         for mirror in (self._step, self._seen, *((self._count, self._table, self._address) if self._moved else ())):
@@ -129,10 +129,10 @@ class PagedDecodeAttention:
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
         """Map q [size, heads, d], k and v [size, kv heads, d] to [size, heads, d]."""
         size, kv_heads, _ = k.shape
-        where = self._step.device[1, :size]
+        target = self._step.device[1, :size]
         keys, values = self._pools[layer]
         for pool, new in ((keys, k), (values, v)):
-            pool.flatten(1, 2).index_copy_(1, where, new.transpose(0, 1))
+            pool.flatten(1, 2).index_copy_(1, target, new.transpose(0, 1))
         attend: Callable[..., torch.Tensor] = kernel() if q.device.type == "cuda" else attend_in_pages
         queries, seen = q.unflatten(1, (kv_heads, -1)), self._seen.device[:, :size]
         count, table = self._count.device[:size, None, None], self._table.device[:size, None, None]
@@ -149,11 +149,11 @@ class PagedDecodeAttention:
 
     def _grow(self, wanted: int) -> None:
         """Grow the pools to at least ``wanted`` pages. Only one pool at a time is held twice."""
-        before, length = self._address, len(self._address.host)
+        previous, length = self._address, len(self._address.host)
         capacity = max(wanted, min(2 * length, self.pages), length + length // 8)
         self._free += range(capacity - 1, length - 1, -1)
         self._address = Mirror((capacity,), torch.int64, self.device)
-        self._address.host[:length], self._address.host[length:] = before.host, UNUSED
+        self._address.host[:length], self._address.host[length:] = previous.host, UNUSED
         torch._dynamo.maybe_mark_dynamic(self._address.device, 0)
         for layer, (keys, values) in self._pools.items():
             self._pools[layer] = (self._wider(keys), values)
@@ -190,8 +190,8 @@ def attend_in_pages(
     keys, values = keys.flatten(1, 2)[None], values.flatten(1, 2)[None]
 
     def sees(row: torch.Tensor, head: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
-        at = address[j // PAGE] + j % PAGE
-        return ((at >= first[row]) & (at < end[row])) | ((at >= start[row]) & (at < until[row]))
+        place = address[j // PAGE] + j % PAGE
+        return ((place >= first[row]) & (place < end[row])) | ((place >= start[row]) & (place < until[row]))
 
     size = q.shape[2], keys.shape[2]
     mask = BlockMask(size, count, table, None, None, None, None, None, None, BLOCK_SIZE=(QUERY, PAGE), mask_mod=sees)

@@ -41,7 +41,7 @@ class _Batch(ctypes.Structure):
 class NativeDecoder:
     """Decodes at most ``rows`` responses of at most ``max_tokens`` tokens (`populora.engine.sampling.decoders.Decoder`)."""
 
-    even = False  # each adapter is read from memory
+    spreads_slots = False  # each adapter is read from memory
 
     def __init__(self, model: PackedModel, rows: int, max_tokens: int, threads: int):
         self.model, self.size, self.cache = model, (rows, max_tokens, threads), NativeCache(model, rows, max_tokens)
@@ -82,7 +82,7 @@ class NativeDecoder:
 
     def _compute(self, tokens: Sequence[int], slots: Sequence[int], rows: np.ndarray, bounds: Sequence[int]) -> torch.Tensor:
         """Compute the hidden states [n, d] of new tokens. Threads share them at ``bounds``."""
-        counts = {slot: len(list(same)) for slot, same in groupby(slots)}
+        counts = {slot: len(list(repeats)) for slot, repeats in groupby(slots)}
         start = np.array([0, *itertools.accumulate(counts.values())], np.int64)
         slot, token, scales = np.array(list(counts), np.int64), np.array(tokens, np.int64), self.model.scales()
         hidden = torch.empty(len(tokens), self.model.hidden)

@@ -7,8 +7,8 @@ from functools import cache
 
 def share(work: Callable[[int, int, int], None], cuts: Sequence[int], threads: int) -> None:
     """Call ``work`` with the number, the first and the last place of each part between two ``cuts``, on so many threads."""
-    each = map if threads == 1 or len(cuts) == 2 else _pool(threads).map
-    list(each(work, range(len(cuts) - 1), cuts[:-1], cuts[1:]))
+    apply = map if threads == 1 or len(cuts) == 2 else _pool(threads).map
+    list(apply(work, range(len(cuts) - 1), cuts[:-1], cuts[1:]))
 
 
 @cache

@@ -2,7 +2,7 @@
 
 A row is one response being written. When a row finishes, the next waiting response of the adapter with the fewest rows enters. While all
 adapters have work they keep equally many rows, so that their segments of the batch are equal. A decoder may prefer few adapters
-(`Decoder.even`): then the one with the most rows goes first. Rows are sorted by adapter.
+(`Decoder.spreads_slots`): then the one with the most rows goes first. Rows are sorted by adapter.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ContinuousBatch:
         free = self.limit - len(self._rows)
         if free and (not self._rows or free >= self.limit * REFILL):
             self._fill(self._next(free))
-        live = [index for index, over in enumerate(self._write()) if not over]
+        live = [index for index, ended in enumerate(self._write()) if not ended]
         finished = self._keep(live)
         if live:
             self._hidden = self._decoder([row.tokens[-1] for row in self._rows], [row.owner.request.slot for row in self._rows])
@@ -95,7 +95,7 @@ class ContinuousBatch:
     def _next(self, free: int) -> list[tuple[ActiveRequest, int]]:
         """Take at most ``free`` waiting samples from the queues, always of the slot with the fewest rows, or the most."""
         rows = Counter(row.owner.request.slot for row in self._rows)
-        sign = 1 if self._decoder.even else -1
+        sign = 1 if self._decoder.spreads_slots else -1
         turns = [(sign * rows[slot], slot) for slot, waiting in self._waiting.items() if waiting]
         heapq.heapify(turns)
         chosen: list[tuple[ActiveRequest, int]] = []
@@ -130,14 +130,14 @@ class ContinuousBatch:
         """Sample each row's next token. Return which rows are finished."""
         uniforms = np.array([row.uniform() for row in self._rows])
         drawn = self._decoder.sample(self._hidden, self.temperature, uniforms)
-        over: list[bool] = []
+        ended: list[bool] = []
         for row, token, logprob, entropy in zip(self._rows, *drawn, strict=True):
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.entropy += entropy
             row.stopped = self.stop.holds(row.tokens)
-            over.append(row.stopped or len(row.tokens) == self.max_tokens)
-        return over
+            ended.append(row.stopped or len(row.tokens) == self.max_tokens)
+        return ended
 
     def _keep(self, live: Sequence[int]) -> list[ActiveRequest]:
         """Drop all rows but the live ones. Return the requests whose last row left."""

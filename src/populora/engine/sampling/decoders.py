@@ -40,7 +40,7 @@ class Decoder(Protocol):
     @property
     def cache(self) -> Cache: ...
     @property
-    def even(self) -> bool:
+    def spreads_slots(self) -> bool:
         """Whether rows of all adapters are decoded best together, in equal numbers, rather than those of few adapters."""
         ...
 
@@ -60,7 +60,7 @@ class Decoder(Protocol):
 class TorchDecoder:
     """Computes prompts and draws tokens by torch."""
 
-    even = True
+    spreads_slots = True
 
     def __init__(self, adapted: AdaptedModel, cache: TorchCache):
         self.adapted, self.cache = adapted, cache

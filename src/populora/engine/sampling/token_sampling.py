@@ -56,10 +56,10 @@ def inverse_cdf(p: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     cumulative = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
     wanted = uniforms[:, None] * cumulative[:, -1:]
     block = torch.searchsorted(cumulative, wanted, right=True).clamp_(max=cumulative.shape[1] - 1)
-    before = F.pad(cumulative, (1, 0)).gather(1, block)
+    previous = F.pad(cumulative, (1, 0)).gather(1, block)
     inside = blocks.gather(1, block[..., None].expand(-1, -1, CDF_BLOCK))[:, 0].double().cumsum(-1)
     below_end = torch.nextafter(inside[:, -1:], torch.zeros_like(inside[:, -1:]))
-    tokens = block[:, 0] * CDF_BLOCK + torch.searchsorted(inside, torch.minimum(wanted - before, below_end), right=True)[:, 0]
+    tokens = block[:, 0] * CDF_BLOCK + torch.searchsorted(inside, torch.minimum(wanted - previous, below_end), right=True)[:, 0]
     return tokens.clamp_(max=p.shape[1] - 1)  # for rows of NaN, which the learner reports
 
 

@@ -100,15 +100,15 @@ def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, progr
 
 def cell_adapters(config: RetentionConfig) -> list[TrainedAdapter]:
     """List the adapters of a cell: the children first, then those that they are compared with."""
-    first, both = (TaskType(config.parents[0]),), tuple(map(TaskType, config.parents))
-    learning = [(child.name, first if child.arity == 1 else both) for child in config.children()]
-    learning += zip(FRESH, (first, both), strict=True)
+    first, tasks = (TaskType(config.parents[0]),), tuple(map(TaskType, config.parents))
+    learning = [(child.name, first if child.arity == 1 else tasks) for child in config.children()]
+    learning += zip(FRESH, (first, tasks), strict=True)
     adapters = [TrainedAdapter(name, slot, tasks) for slot, (name, tasks) in enumerate(learning)]
     frozen = [
         TrainedAdapter(name, len(adapters) + index, (task,), learns=False)
-        for index, (name, task) in enumerate(zip(FROZEN, both, strict=True))
+        for index, (name, task) in enumerate(zip(FROZEN, tasks, strict=True))
     ]
-    return [*adapters, *frozen, TrainedAdapter(BASE, -1, both, learns=False)]
+    return [*adapters, *frozen, TrainedAdapter(BASE, -1, tasks, learns=False)]
 
 
 def _load_cell_adapters(

@@ -52,8 +52,8 @@ def lineage(run: RunData) -> list[dict[str, Any]]:
     initial = [{"member": member, **_INITIAL} for member in members_of(log)]
     in_order = sorted([*initial, *children], key=lambda row: (len(row["member"]), row["member"], row["generation"]))
     return [
-        _life(row, after["born"] if after and after["member"] == row["member"] else None, log)
-        for row, after in zip(in_order, [*in_order[1:], None], strict=True)
+        _life(row, following["born"] if following and following["member"] == row["member"] else None, log)
+        for row, following in zip(in_order, [*in_order[1:], None], strict=True)
     ]
 
 

@@ -129,14 +129,14 @@ def recorded_pairs(run: RunData, domain: str) -> list[dict[str, Any]]:
         raise RunDirectoryError(f"cannot read '{run.folder / PAIRS}': {error!r}; remove it to leave these matrices out") from error
     merged: dict[tuple[int, str, str], dict[str, Any]] = {}
     for row in rows:
-        other = merged.get(key := (row["snapshot"], row["student"], row["teacher"]))
-        merged[key] = _average(row, other) if other else row
+        earlier = merged.get(key := (row["snapshot"], row["student"], row["teacher"]))
+        merged[key] = _average(row, earlier) if earlier else row
     return list(merged.values())
 
 
-def _average(row: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    attempts = row["attempts"] + other["attempts"]
-    solved = row["solve_rate"] * row["attempts"] + other["solve_rate"] * other["attempts"]
+def _average(row: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    attempts = row["attempts"] + earlier["attempts"]
+    solved = row["solve_rate"] * row["attempts"] + earlier["solve_rate"] * earlier["attempts"]
     return {**row, "solve_rate": solved / attempts, "attempts": attempts}
 
 

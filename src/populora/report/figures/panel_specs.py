@@ -119,10 +119,10 @@ def panel_specs(domains: Sequence[str]) -> list[PanelFigure]:
 def type_figures(domains: Sequence[str]) -> list[PanelFigure]:
     """Return the figures with panels for each task type."""
     types, rates = task_types(domains), (("solve rate", "student/solve_rate"), ("validity", "teacher/validity"))
-    both = tuple(Panel(f"{task}: {title}", metric, task, share=True) for task in types for title, metric in rates)
+    shared_panels = tuple(Panel(f"{task}: {title}", metric, task, share=True) for task in types for title, metric in rates)
     solved = tuple(Panel(f"{task} ({SOUGHT[task.kind]})", "student/solve_rate", task, share=True) for task in types)
     return [
-        PanelFigure("dynamics_per_type", "Training dynamics by type", f"{_SOLVE} {_VALID}", both, 2, "Figure: per-type breakdown"),
+        PanelFigure("dynamics_per_type", "Training dynamics by type", f"{_SOLVE} {_VALID}", shared_panels, 2, "Figure: per-type breakdown"),
         PanelFigure("solve_rate_by_type", "Solve rate by problem type", _SOLVE, solved, 3, "Figure: solve rate by problem type"),
     ]
 

@@ -60,5 +60,5 @@ def _rearranged(database: list[Table]) -> list[list[Table]]:
 
 
 def _moved(rows: list[Row], places: int) -> list[Row]:
-    at = places % len(rows) if rows else 0
-    return rows[at:] + rows[:at]
+    cut = places % len(rows) if rows else 0
+    return rows[cut:] + rows[:cut]

@@ -29,12 +29,12 @@ def read_tokens(program: str) -> list[str]:
     if len(program) > MAX_CHARS or "\0" in program or (not program.isprintable() and _has_surrogates(program)):
         raise Refused("unparsable_statement")
     tokens: list[str] = []
-    at, ended = 0, False
-    while at < len(program):
-        token = _TOKEN.match(program, at)
+    position, ended = 0, False
+    while position < len(program):
+        token = _TOKEN.match(program, position)
         if token is None:
             raise Refused("unparsable_statement")
-        at = token.end()
+        position = token.end()
         if token.lastgroup == "parameter":
             raise Refused("forbidden_construct")
         if token.lastgroup == "end":

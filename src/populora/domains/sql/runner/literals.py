@@ -24,16 +24,16 @@ _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 def read_row(line: str, reason: str) -> Row:
     """Read literals separated by commas. Raises `Refused` with ``reason``, ``value_coerced`` or what `check_shown` raises."""
     values: list[Scalar] = []
-    at = 0
+    position = 0
     while True:
-        value = _VALUE.match(line, at)
+        value = _VALUE.match(line, position)
         separator = _SEPARATOR.match(line, value.end()) if value else None
         if value is None or separator is None:
             raise Refused(reason)
         values.append(_scalar(value[0], value.lastgroup))
         if not separator[1]:
             return tuple(values)
-        at = separator.end()
+        position = separator.end()
 
 
 def write_row(row: Row) -> str:

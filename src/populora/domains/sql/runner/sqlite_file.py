@@ -93,14 +93,14 @@ def _add_dates(connection: sqlite3.Connection, clock: list[str]) -> None:
     """Replace the functions of dates by ones that refuse to read the clock, which they then note."""
     calendar = sqlite3.connect(":memory:")
 
-    def make(name: str, before: int) -> Callable[..., Any]:
+    def make(name: str, leading: int) -> Callable[..., Any]:
         def date(*arguments: Any) -> Any:
-            if len(arguments) <= before or any(map(_reads_the_machine, arguments)):
+            if len(arguments) <= leading or any(map(_reads_the_machine, arguments)):
                 clock.append(name)
                 raise ValueError(name)
             return calendar.execute(f"SELECT {name}({', '.join('?' * len(arguments))})", arguments).fetchone()[0]
 
         return date
 
-    for name, before in DATES.items():
-        connection.create_function(name, -1, make(name, before), deterministic=True)
+    for name, leading in DATES.items():
+        connection.create_function(name, -1, make(name, leading), deterministic=True)
