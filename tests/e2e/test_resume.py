@@ -17,6 +17,7 @@ from small_run import SMALL, Silent, contents
 from populora.core.config import BaseConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
 from populora.core.config_file import to_toml
 from populora.core.errors import ConfigError, RunDirectoryError
+from populora.core.invocation import command
 from populora.core.rng import stream
 from populora.domains.registry import load_domain
 from populora.runs.checkpoint import load_checkpoint
@@ -127,7 +128,8 @@ class Remarks(Silent):
 def test_a_resume_of_a_finished_run_says_how_it_trains_longer(undisturbed, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
     resume(tmp_path / "run", display := Remarks())
-    assert display.texts == [f"all {SMALL.steps} steps are done; with --steps it trains longer"]
+    longer = command("resume", tmp_path / "run", "--steps", 2 * SMALL.steps)
+    assert display.texts == [f"all {SMALL.steps} steps are done; `{longer}` trains longer"]
     assert contents(tmp_path / "run") == contents(undisturbed)
 
 

@@ -76,12 +76,16 @@ Record = TypeVar("Record", Completion, Grade)
 
 def append(path: Path, record: Completion | Grade) -> None:
     """Append one line. Raises `RunDirectoryError`."""
-    append_line(path, json.dumps(asdict(record)))
+    append_line(path, _line(record))
 
 
 def to_lines(records: Iterable[Completion | Grade]) -> bytes:
     """Encode each record as a line of ASCII JSON."""
-    return b"".join(json.dumps(asdict(record)).encode("ascii") + b"\n" for record in records)
+    return "".join(f"{_line(record)}\n" for record in records).encode("ascii")
+
+
+def _line(record: Completion | Grade) -> str:
+    return json.dumps(asdict(record))
 
 
 def read_records(file: Path, kind: type[Record], repair: bool = False) -> dict[str, Record]:

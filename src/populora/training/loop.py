@@ -18,6 +18,7 @@ from populora.core.config import ClusterConfig, Config
 from populora.core.config_check import check
 from populora.core.files import digest
 from populora.core.installed import processor
+from populora.core.invocation import command
 from populora.core.types import Member
 from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains
@@ -84,7 +85,7 @@ def resume(
             run.sync_weights()
             link_adapters(folder)
             if run.step == config.steps:
-                display.remark(f"all {config.steps} steps are done; with --steps it trains longer")
+                display.remark(f"all {config.steps} steps are done; `{command('resume', folder, '--steps', 2 * config.steps)}` trains longer")
             elif run.step == begun.steps and evolution_due(config, run.step):
                 display.remark(f"no children were bred after step {run.step}, as it was the last one: a run that began longer has them")
         else:
