@@ -85,7 +85,9 @@ def resume(
             run.sync_weights()
             link_adapters(folder)
             if run.step == config.steps:
-                display.remark(f"all {config.steps} steps are done; `{command('resume', folder, '--steps', 2 * config.steps)}` trains longer")
+                display.remark(
+                    f"all {config.steps} steps are done; `{command('resume', folder, '--steps', 2 * config.steps)}` trains longer"
+                )
             elif run.step == begun.steps and evolution_due(config, run.step):
                 display.remark(f"no children were bred after step {run.step}, as it was the last one: a run that began longer has them")
         else:
