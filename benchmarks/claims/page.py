@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.claims import analyse, confirm, draw, ideas
-from benchmarks.claims.measures import read_runs
+from benchmarks.claims.measures import MeasuredRun, grouped, read_runs, read_suites
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import FOLDER, LEVELS
 from benchmarks.measuring import options
@@ -52,6 +52,7 @@ def parts_of(folder: Path) -> dict[str, str]:
         "claims": claims_table(results["claims"]),
         "measures": "".join(f"- `{name}`: {meaning}.\n" for name, meaning in PROTOCOL["measures"].items()),
         "arms": arms_table(results["runs"], analyse.read_means(folder / "means.csv"), base),
+        "progress": progress_table(read_runs(folder / "measured")),
         "ideas": ideas_table(tried["means"], tried["runs"]),
         "confirmation": claims_table(confirmed["claims"]) if confirmed else NONE if tried["chosen"] == [] else WAITS,
     }
@@ -101,6 +102,18 @@ def arms_table(runs: Mapping[str, Sequence[int]], of_arms: Mapping[str, Any], ba
         lost = f"{sum(value < LOST for value in means['least_valid']['values'])}" if "least_valid" in means else ""
         rows.append((f"`{arm}`", titles[arm], f"{made} of {planned}", tokens, test, *solved, lost))
     return table(["arm", "what it is", "runs", "million tokens", "all levels", *SOLVED.values(), "lost a type"], rows)
+
+
+def progress_table(runs: Mapping[str, Sequence[MeasuredRun]]) -> str:
+    """Return a row for each arm that has all its runs: accuracy on the test suite at each snapshot, mean and deviation in per cent."""
+    suites, rows = read_suites(), []
+    for arm, part in PROTOCOL["arms"].items():
+        if len(runs.get(arm, ())) == part["seeds"]:
+            answers = draw.progress(runs[arm], suites)[1]
+            values = 100 * np.array([[grouped(row, suites["test"].groups) for row in of_run] for of_run in answers])
+            cells = zip(values.mean(0), values.std(0, ddof=1), strict=True)
+            rows.append((f"`{arm}`", *(f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in cells)))
+    return table(["arm", *(f"step {step}" for step in PROTOCOL["snapshots"])], rows)
 
 
 def ideas_table(means: ideas.Means, counts: Mapping[str, int]) -> str:
