@@ -24,21 +24,22 @@ class Source:
 
     folder: str
     arm: str
+    """The files are called after it and the seed."""
     size: str
     """The metric that tells how large programs are."""
     size_label: str
 
     def files(self) -> list[Path]:
-        return sorted((DOCS.parent / self.folder / "measured").glob(f"{self.arm}-[0-9]*.parquet"))
+        return sorted((DOCS.parent / "benchmarks" / self.folder).glob(f"{self.arm}-[0-9]*.parquet"))
 
 
+LINES = ("teacher/loc", "lines of code")
 SOURCES = {
-    "tiny": Source("benchmarks/first_run", "2t2s", "teacher/loc", "lines of code"),
-    "tiny_1t1s": Source("benchmarks/first_run", "1t1s", "teacher/loc", "lines of code"),
-    "tiny_4t4s": Source("benchmarks/first_run", "4t4s", "teacher/loc", "lines of code"),
-    "tiny_baseline": Source("benchmarks/first_run", "baseline", "teacher/loc", "lines of code"),
-    "sql": Source("benchmarks/sql", "2t2s", "teacher/columns", "columns"),
-    "sql_baseline": Source("benchmarks/sql", "agent", "teacher/columns", "columns"),
+    "tiny": Source("first_minutes/results", "tiny", *LINES),
+    **{name: Source("first_minutes/others", name, *LINES) for name in ("tiny_1t1s", "tiny_azr", "tiny_baseline")},
+    "tiny_4t4s": Source("first_run/measured", "4t4s", *LINES),
+    "sql": Source("sql/measured", "2t2s", "teacher/columns", "columns"),
+    "sql_baseline": Source("sql/measured", "agent", "teacher/columns", "columns"),
 }
 
 

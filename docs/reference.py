@@ -115,16 +115,19 @@ def preset_page(name: str) -> str:
 
 
 _ARMS = (
-    "Runs of 100 steps, several seeds of each arm, are in [the first comparison](../../benchmarks/first_run/README.md), with curves. They "
-    "had earlier settings, which that page names."
+    "Runs of 100 steps, several seeds of each arm, are in [the first comparison](../../benchmarks/first_run/README.md). They had earlier "
+    "settings, which that page names."
 )
 _SQL = "Five seeds of 100 steps are in [the comparison in SQL](../../benchmarks/sql/README.md)."
-_AZR = "Three seeds of 50 steps are in [the comparison with Absolute Zero](../azr.md#what-it-changes-on-the-tiny-base)."
+_AZR = "Three of 50 steps are in [the comparison with Absolute Zero](../azr.md#what-it-changes-on-the-tiny-base)."
 _RETENTION = "What its runs have shown is in [operator retention](../retention.md#what-it-shows), with figures."
 MEASURED = {
     "tiny": f"Five seeds of these settings are in [the first minutes](../measurements.md#learning). {_ARMS}",
-    **dict.fromkeys(("tiny_1t1s", "tiny_4t4s", "tiny_baseline"), _ARMS),
-    "tiny_azr": _AZR,
+    **dict.fromkeys(
+        ("tiny_1t1s", "tiny_baseline"), f"Three seeds of these settings are in [the first minutes](../measurements.md#learning). {_ARMS}"
+    ),
+    "tiny_4t4s": _ARMS,
+    "tiny_azr": f"Three seeds of these settings are in [the first minutes](../measurements.md#learning). {_AZR}",
     **dict.fromkeys(("sql", "sql_baseline"), _SQL),
     **dict.fromkeys(("retention", "retention_full"), _RETENTION),
 }
@@ -132,7 +135,11 @@ MEASURED = {
 CURVES = {
     name: f"Thin lines are seeds, the thick one is their mean (`python docs/curves.py`). {note}"
     for name, note in {
-        **dict.fromkeys(("tiny", "tiny_1t1s", "tiny_4t4s", "tiny_baseline"), "These runs had the earlier settings."),
+        **dict.fromkeys(
+            ("tiny", "tiny_1t1s", "tiny_azr", "tiny_baseline"),
+            "These runs had the settings below, but for `evaluation.every`, which was 8.",
+        ),
+        "tiny_4t4s": "These runs had the earlier settings.",
         **dict.fromkeys(("sql", "sql_baseline"), "These runs had the settings below."),
     }.items()
 }

@@ -1,51 +1,76 @@
-"""Run `populora train` (the tiny preset) with several seeds and collect the closing summaries.
+"""Run `populora train` with the presets of the tiny base and several seeds; collect closing summaries, times and curves.
 
-    python -m benchmarks.first_minutes.run [--seeds 5] [--jobs 2]      writes results.json here; two cores, 20 minutes
+    python -m benchmarks.first_minutes.run [--jobs 2]                writes results.json and results/: `tiny`, five seeds
+    python -m benchmarks.first_minutes.run --presets tiny_1t1s tiny_baseline tiny_azr --seeds 3 --out benchmarks/first_minutes/others.json
     python -m benchmarks.first_minutes.run --out benchmarks/first_minutes/half_rate.json -- --learner.learning-rate 3e-3
 
-The second has the learning rate of earlier presets: its 32 steps show less. Each run is the command in a process of its own, ``jobs`` at a
-time. ``seeds_with`` counts the seeds that show each change beyond its error (`populora.runs.highlights`).
+Each run is the command in a process of its own, ``jobs`` at a time. Held-out accuracy is measured every 8 steps instead of 32. That changes
+nothing else, and ``seconds`` are without it. ``seeds_with`` counts the seeds that show each change beyond its error
+(`populora.runs.highlights`). `docs/curves.py` draws the curves.
 """
 
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from benchmarks.measuring import POPULORA, machine, options, write_results
 
 from populora.runs.metrics_log import TIMINGS, read_log
 from populora.runs.summary import summarise
 
+PRESETS = ("tiny", "tiny_1t1s", "tiny_4t4s", "tiny_baseline", "tiny_azr")
 QUARTERS = ("teacher/difficulty", "teacher/loc", "teacher/cyclomatic", "teacher/validity", "student/response_length")
 """Metrics whose means over the first and the last quarter of the steps are kept."""
+HELD_OUT = "held_out/accuracy"
 
 
 def main() -> None:
     parser = options(__doc__, Path(__file__).with_name("results.json"))
+    parser.add_argument("--presets", nargs="+", default=["tiny"], choices=PRESETS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("settings", nargs="*", help="after `--`: further settings of the runs, such as --steps 48")
     args = parser.parse_args()
+    curves = args.out.with_suffix("")
+    curves.mkdir(exist_ok=True)
+    cases = list(product(args.presets, range(args.seeds)))
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as jobs:
-        runs = list(jobs.map(lambda seed: run_tiny(seed, Path(folder) / str(seed), args.settings), range(args.seeds)))
-    verdicts = Counter(sentence.partition(":")[0] for run in runs for sentence in run["sentences"])
+
+        def measured(case: tuple[str, int]) -> dict[str, Any]:
+            name = "{}-{}".format(*case)
+            return measure_run(*case, Path(folder, name), curves / f"{name}.parquet", args.settings)
+
+        runs = dict(zip(cases, jobs.map(measured, cases), strict=True))
     about = {"machine": machine("populora", "torch"), "jobs": args.jobs, "settings": args.settings}
-    write_results(args.out, {**about, "seeds_with": verdicts, "runs": runs})
+    write_results(args.out, {**about, "presets": {preset: summary_of(preset, runs) for preset in args.presets}})
 
 
-def run_tiny(seed: int, folder: Path, settings: list[str]) -> dict[str, object]:
-    """Train with one seed; return the sentences of the closing summary, and their numbers."""
-    command = [*POPULORA, "train", "--seed", str(seed), "--out", str(folder), *settings]
+def measure_run(preset: str, seed: int, folder: Path, curves: Path, settings: Sequence[str]) -> dict[str, Any]:
+    """Train with one seed, and write its curves; return the sentences of the closing summary, and their numbers."""
+    command = [*POPULORA, "train", preset, "--seed", str(seed), "--out", str(folder), "--evaluation.every", "8", *settings]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    log, summary = read_log(folder), summarise(folder)
+    log, timings = read_log(folder), read_log(folder, TIMINGS)
+    columns = {name: pa.array([line.get(name) for line in log], pa.float32()) for name in (*QUARTERS, HELD_OUT)}
+    pq.write_table(pa.table(columns), curves, compression="zstd")
     quarter = len(log) // 4
     ends = {name: [round(fmean(line[name] for line in part), 3) for part in (log[:quarter], log[-quarter:])] for name in QUARTERS}
-    held_out = {str(int(line["step"])): round(line["held_out/accuracy"], 4) for line in log if "held_out/accuracy" in line}
-    seconds = round(sum(line["seconds/step"] for line in read_log(folder, TIMINGS)))
-    return {"seed": seed, "seconds": seconds, "sentences": summary.highlights, **ends, "held_out/accuracy": held_out}
+    held_out = {str(int(line["step"])): round(line[HELD_OUT], 4) for line in log if HELD_OUT in line}
+    seconds = round(sum(line["seconds/step"] - line["seconds/evaluate"] for line in timings))
+    return {"seed": seed, "seconds": seconds, "sentences": summarise(folder).highlights, **ends, HELD_OUT: held_out}
+
+
+def summary_of(preset: str, runs: Mapping[tuple[str, int], dict[str, Any]]) -> dict[str, Any]:
+    """Return the runs of a preset, and how many of them show each change."""
+    of_preset = [run for (name, _), run in runs.items() if name == preset]
+    return {"seeds_with": Counter(sentence.partition(":")[0] for run in of_preset for sentence in run["sentences"]), "runs": of_preset}
 
 
 if __name__ == "__main__":
