@@ -114,6 +114,7 @@ def preset_page(name: str) -> str:
     return "\n".join([*lines, "", "```toml", text.strip(), "```", ""])
 
 
+_MINUTES = "{} seeds of these settings are in [the first minutes](../measurements.md#learning)."
 _ARMS = (
     "Runs of 100 steps, several seeds of each arm, are in [the first comparison](../../benchmarks/first_run/README.md). They had earlier "
     "settings, which that page names."
@@ -122,12 +123,10 @@ _SQL = "Five seeds of 100 steps are in [the comparison in SQL](../../benchmarks/
 _AZR = "Three of 50 steps are in [the comparison with Absolute Zero](../azr.md#what-it-changes-on-the-tiny-base)."
 _RETENTION = "What its runs have shown is in [operator retention](../retention.md#what-it-shows), with figures."
 MEASURED = {
-    "tiny": f"Five seeds of these settings are in [the first minutes](../measurements.md#learning). {_ARMS}",
-    **dict.fromkeys(
-        ("tiny_1t1s", "tiny_baseline"), f"Three seeds of these settings are in [the first minutes](../measurements.md#learning). {_ARMS}"
-    ),
+    "tiny": f"{_MINUTES.format('Five')} {_ARMS}",
+    **dict.fromkeys(("tiny_1t1s", "tiny_baseline"), f"{_MINUTES.format('Three')} {_ARMS}"),
     "tiny_4t4s": _ARMS,
-    "tiny_azr": f"Three seeds of these settings are in [the first minutes](../measurements.md#learning). {_AZR}",
+    "tiny_azr": f"{_MINUTES.format('Three')} {_AZR}",
     **dict.fromkeys(("sql", "sql_baseline"), _SQL),
     **dict.fromkeys(("retention", "retention_full"), _RETENTION),
 }

@@ -32,7 +32,7 @@ AXES = ("steps", "millions of sampled tokens", "CPU minutes")
 def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
     runs = read_runs(args.out / "measured")
-    arms = {arm: runs[arm] for arm in DRAWN if len(runs.get(arm, ())) == PROTOCOL["arms"][arm]["seeds"]}
+    arms = {arm: runs[arm] for arm in DRAWN if is_complete(arm, runs)}
     if len(arms) < 2:
         print("no picture: fewer than two of its arms have all their runs")
         return
@@ -47,7 +47,7 @@ def draw(arms: Mapping[str, Sequence[MeasuredRun]], suites: Mapping[str, Suite],
     levels, processor = axes[-1], Counter(run.facts.get("processor") for runs in arms.values() for run in runs).most_common(1)[0][0]
     for arm, runs in arms.items():
         steps, rows = progress(runs, suites)
-        curves = np.array([[grouped(row, groups) for row in of_run] for of_run in rows])
+        curves = over_levels(rows, suites)
         sampled = np.mean([np.cumsum(run.sampled)[steps - 1] for run in runs], 0)
         for axis, spent in zip(axes, (steps, sampled / 1e6, sampled * cost(runs, processor) / 60), strict=False):
             _line(axis, arm, spent, curves)
@@ -62,6 +62,16 @@ def draw(arms: Mapping[str, Sequence[MeasuredRun]], suites: Mapping[str, Suite],
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     figure.savefig(file, dpi=110)
     plt.close(figure)
+
+
+def is_complete(arm: str, runs: Mapping[str, Sequence[MeasuredRun]]) -> bool:
+    """Tell whether an arm has all its runs: before, nobody looks."""
+    return len(runs.get(arm, ())) == PROTOCOL["arms"][arm]["seeds"]
+
+
+def over_levels(rows: Sequence[Sequence[Values]], suites: Mapping[str, Suite]) -> Values:
+    """Return the accuracy over all levels of the test suite [runs, snapshots] of the rows of `progress`."""
+    return np.array([[grouped(row, suites["test"].groups) for row in of_run] for of_run in rows])
 
 
 def progress(runs: Sequence[MeasuredRun], suites: Mapping[str, Suite]) -> tuple[Values, list[list[Values]]]:

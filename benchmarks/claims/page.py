@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.claims import analyse, confirm, draw, ideas
-from benchmarks.claims.measures import MeasuredRun, grouped, read_runs, read_suites
+from benchmarks.claims.measures import MeasuredRun, read_runs, read_suites
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import FOLDER, LEVELS
 from benchmarks.measuring import options
@@ -107,10 +107,9 @@ def arms_table(runs: Mapping[str, Sequence[int]], of_arms: Mapping[str, Any], ba
 def progress_table(runs: Mapping[str, Sequence[MeasuredRun]]) -> str:
     """Return a row for each arm that has all its runs: accuracy on the test suite at each snapshot, mean and deviation in per cent."""
     suites, rows = read_suites(), []
-    for arm, part in PROTOCOL["arms"].items():
-        if len(runs.get(arm, ())) == part["seeds"]:
-            answers = draw.progress(runs[arm], suites)[1]
-            values = 100 * np.array([[grouped(row, suites["test"].groups) for row in of_run] for of_run in answers])
+    for arm in PROTOCOL["arms"]:
+        if draw.is_complete(arm, runs):
+            values = 100 * draw.over_levels(draw.progress(runs[arm], suites)[1], suites)
             cells = zip(values.mean(0), values.std(0, ddof=1), strict=True)
             rows.append((f"`{arm}`", *(f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in cells)))
     return table(["arm", *(f"step {step}" for step in PROTOCOL["snapshots"])], rows)

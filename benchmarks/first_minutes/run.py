@@ -12,9 +12,9 @@ nothing else, and ``seconds`` are without it. ``seeds_with`` counts the seeds th
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -41,25 +41,21 @@ def main() -> None:
     args = parser.parse_args()
     curves = args.out.with_suffix("")
     curves.mkdir(exist_ok=True)
-    cases = list(product(args.presets, range(args.seeds)))
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as jobs:
-
-        def measured(case: tuple[str, int]) -> dict[str, Any]:
-            name = "{}-{}".format(*case)
-            return measure_run(*case, Path(folder, name), curves / f"{name}.parquet", args.settings)
-
-        runs = dict(zip(cases, jobs.map(measured, cases), strict=True))
+        measure = partial(measure_run, root=Path(folder), curves=curves, settings=args.settings)
+        runs = {preset: jobs.map(partial(measure, preset), range(args.seeds)) for preset in args.presets}
     about = {"machine": machine("populora", "torch"), "jobs": args.jobs, "settings": args.settings}
-    write_results(args.out, {**about, "presets": {preset: summary_of(preset, runs) for preset in args.presets}})
+    write_results(args.out, {**about, "presets": {preset: with_counts(list(of_preset)) for preset, of_preset in runs.items()}})
 
 
-def measure_run(preset: str, seed: int, folder: Path, curves: Path, settings: Sequence[str]) -> dict[str, Any]:
+def measure_run(preset: str, seed: int, root: Path, curves: Path, settings: Sequence[str]) -> dict[str, Any]:
     """Train with one seed, and write its curves; return the sentences of the closing summary, and their numbers."""
+    folder = root / f"{preset}-{seed}"
     command = [*POPULORA, "train", preset, "--seed", str(seed), "--out", str(folder), "--evaluation.every", "8", *settings]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     log, timings = read_log(folder), read_log(folder, TIMINGS)
     columns = {name: pa.array([line.get(name) for line in log], pa.float32()) for name in (*QUARTERS, HELD_OUT)}
-    pq.write_table(pa.table(columns), curves, compression="zstd")
+    pq.write_table(pa.table(columns), curves / f"{folder.name}.parquet", compression="zstd")
     quarter = len(log) // 4
     ends = {name: [round(fmean(line[name] for line in part), 3) for part in (log[:quarter], log[-quarter:])] for name in QUARTERS}
     held_out = {str(int(line["step"])): round(line[HELD_OUT], 4) for line in log if HELD_OUT in line}
@@ -67,10 +63,9 @@ def measure_run(preset: str, seed: int, folder: Path, curves: Path, settings: Se
     return {"seed": seed, "seconds": seconds, "sentences": summarise(folder).highlights, **ends, HELD_OUT: held_out}
 
 
-def summary_of(preset: str, runs: Mapping[tuple[str, int], dict[str, Any]]) -> dict[str, Any]:
+def with_counts(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the runs of a preset, and how many of them show each change."""
-    of_preset = [run for (name, _), run in runs.items() if name == preset]
-    return {"seeds_with": Counter(sentence.partition(":")[0] for run in of_preset for sentence in run["sentences"]), "runs": of_preset}
+    return {"seeds_with": Counter(sentence.partition(":")[0] for run in runs for sentence in run["sentences"]), "runs": runs}
 
 
 if __name__ == "__main__":

@@ -128,14 +128,9 @@ class AdaptedModel:
         def checkpointed(*arguments: Any, **named: Any) -> Any:
             if not torch.is_grad_enabled():
                 return forward(*arguments, **named)
-            context = self._context.follow(self._context.segments, self._context.scale)
+            rerun = self._context.follow(self._context.segments, self._context.scale)
             return checkpoint(
-                forward,
-                *arguments,
-                use_reentrant=False,
-                preserve_rng_state=False,
-                context_fn=lambda: (nullcontext(), context),
-                **named,
+                forward, *arguments, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), rerun), **named
             )
 
         return checkpointed

@@ -184,7 +184,7 @@ def attend_in_pages(
 ) -> torch.Tensor:  # fmt: skip
     """Map q [rows, kv heads, repeats, d] and pools [kv heads, pages, PAGE, d] to [rows, kv heads, repeats, d].
 
-    A row sees the addresses first <= at < end and start <= at < until, each [rows], on pages that begin at ``address`` [pages].
+    A row sees the addresses first <= place < end and start <= place < until, each [rows], on pages that begin at ``address`` [pages].
     These pages are among the first ``count`` [rows, 1, 1] of ``table`` [rows, 1, 1, width].
     """
     keys, values = keys.flatten(1, 2)[None], values.flatten(1, 2)[None]
