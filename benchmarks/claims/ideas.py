@@ -27,7 +27,8 @@ Means = Mapping[str, Mapping[str, float]]
 
 def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
-    arms = read_runs(args.out / "measured/ideas")
+    tried, known = read_runs(args.out / "measured/ideas"), read_runs(args.out / "measured")
+    arms = {name: known[name] for name in IDEAS["references"] if name in known} | tried
     alone = [run for arm, runs in arms.items() if arm != "together" for run in runs]  # or a later run would change what was taken
     left_out = proposed(alone, "validation")
     values = {arm: [values_of(run, left_out) for run in runs] for arm, runs in arms.items()}
@@ -54,15 +55,15 @@ def values_of(run: MeasuredRun, left_out: Sequence[int]) -> dict[str, float]:
 
 def taken(means: Means, counts: Mapping[str, int]) -> list[str] | None:
     """List the ideas that the rule puts together, the best first. None before all runs are there."""
-    if any(counts.get(arm, 0) < len(IDEAS["seeds"]) for arm in [*IDEAS["references"], *IDEAS["arms"]]):
+    if any(counts.get(arm, 0) < needed for arm, needed in needed_runs().items()):
         return None
     gains = {name: means[name]["accuracy"] - means["4t4s"]["accuracy"] for name in IDEAS["arms"]}
-    names: list[str] = []
-    for name in sorted(gains, key=lambda name: -gains[name]):
-        excluded = any(name in group and set(group) & set(names) for group in IDEAS["alike"])
-        if gains[name] >= IDEAS["better"] and not excluded:
-            names.append(name)
-    return names[:3]
+    return [name for name in sorted(gains, key=lambda name: -gains[name]) if gains[name] >= IDEAS["better"]][:3]
+
+
+def needed_runs() -> dict[str, int]:
+    """Count the runs of the references, which are arms of the verdicts, and of each idea."""
+    return {name: PROTOCOL["arms"][name]["seeds"] for name in IDEAS["references"]} | dict.fromkeys(IDEAS["arms"], len(IDEAS["seeds"]))
 
 
 def chosen(names: list[str] | None, accuracy: Mapping[str, float], counts: Mapping[str, int]) -> list[str] | None:

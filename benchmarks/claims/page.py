@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.claims import analyse, confirm, draw, ideas
-from benchmarks.claims.measures import MeasuredRun, read_runs, read_suites
+from benchmarks.claims.measures import LAST, MeasuredRun, read_runs, read_suites
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import FOLDER, LEVELS
 from benchmarks.measuring import options
@@ -105,24 +105,29 @@ def arms_table(runs: Mapping[str, Sequence[int]], of_arms: Mapping[str, Any], ba
 
 
 def progress_table(runs: Mapping[str, Sequence[MeasuredRun]]) -> str:
-    """Return a row for each arm that has all its runs: accuracy on the test suite at each snapshot, mean and deviation in per cent."""
+    """Return rows for each arm that has all its runs, of all problems and of each type: accuracy on the test suite at each snapshot, mean
+    and deviation in per cent, and the share of answers in training that were right, in the first steps and in the last."""
     suites, rows = read_suites(), []
-    for arm in PROTOCOL["arms"]:
-        if draw.is_complete(arm, runs):
-            values = 100 * draw.over_levels(draw.progress(runs[arm], suites)[1], suites)
-            cells = zip(values.mean(0), values.std(0, ddof=1), strict=True)
-            rows.append((f"`{arm}`", *(f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in cells)))
-    return table(["arm", *(f"step {step}" for step in PROTOCOL["snapshots"])], rows)
+    of_problems = np.array([problem.task for problem in suites["test"].problems])
+    for arm in (arm for arm in PROTOCOL["arms"] if draw.is_complete(arm, runs)):
+        solved = np.array(draw.progress(runs[arm], suites)[1])  # [runs, snapshots, problems]
+        for task in ("", *sorted(set(of_problems))):
+            values = 100 * draw.over_levels(np.where(of_problems == task, solved, np.nan) if task else solved, suites)
+            cells = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in zip(values.mean(0), values.std(0, ddof=1), strict=True)]
+            curves = np.array([run.curves[f"student/solve_rate/{task}".rstrip("/")] for run in runs[arm]])
+            rates = [f"{100 * np.nanmean(part):.0f}" for part in (curves[:, :LAST], curves[:, -LAST:])]
+            rows.append(("", f"`{task}`", *cells, *rates) if task else (f"`{arm}`", "all", *cells, *rates))
+    return table(["arm", "problems", *(f"step {step}" for step in PROTOCOL["snapshots"]), "training, first", "last"], rows)
 
 
 def ideas_table(means: ideas.Means, counts: Mapping[str, int]) -> str:
     """Return a row an arm, the arms that ideas are compared with first, and what each changes."""
-    asked, rows = ideas.IDEAS, []
-    for name in (*asked["references"], *asked["arms"], "together"):
-        changes = asked["arms"].get(name, {}).get("settings", {}).items()
+    rows = []
+    for name, needed in {**ideas.needed_runs(), "together": len(ideas.IDEAS["seeds"])}.items():
+        changes = ideas.IDEAS["arms"].get(name, {}).get("settings", {}).items()
         values = [f"{means[name][column]:.3g}" if name in means else "" for column in ideas.COLUMNS]
         settings = ", ".join(f"`{setting} = {json.dumps(value)}`" for setting, value in changes)
-        rows.append((f"`{name}`", settings, f"{counts.get(name, 0)} of {len(asked['seeds'])}", *values))
+        rows.append((f"`{name}`", settings, f"{counts.get(name, 0)} of {needed}", *values))
     return table(["arm", "settings", "runs", *ideas.COLUMNS], rows)
 
 

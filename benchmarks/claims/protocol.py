@@ -97,11 +97,10 @@ def pilot_runs() -> list[Planned]:
 
 
 def idea_runs(rates: Mapping[str, float]) -> list[Planned]:
-    """List the runs of the ideas, and of the arms that they are compared with. They have seeds of their own."""
-    ideas, steps = PROTOCOL["ideas"], PROTOCOL["ideas"]["steps"]
-    settings = {name: settings_of(name, rates[family_of(name)], steps) for name in ideas["references"]}
-    settings |= {name: {**settings["4t4s"], **idea["settings"]} for name, idea in ideas["arms"].items()}
-    return [Planned(f"ideas/{name}", seed, of_arm) for seed in ideas["seeds"] for name, of_arm in settings.items()]
+    """List the runs of the ideas. They have seeds of their own."""
+    ideas = PROTOCOL["ideas"]
+    plain = settings_of("4t4s", rates["4t4s"], ideas["steps"])
+    return [Planned(f"ideas/{name}", seed, plain | idea["settings"]) for seed in ideas["seeds"] for name, idea in ideas["arms"].items()]
 
 
 def together_runs(rates: Mapping[str, float], taken: Sequence[str]) -> list[Planned]:

@@ -60,23 +60,23 @@ def test_every_planned_run_has_settings_that_the_trainer_takes():
     assert {run.settings["learner.learning_rate"] for run in planned_runs(RATES) if run.arm.startswith("agent")} == {1e-3, 4e-3}
 
 
-def test_every_idea_changes_what_a_4t4s_run_does_and_meets_it_with_the_same_seeds():
+def test_every_idea_changes_what_a_4t4s_run_does():
     runs = idea_runs(RATES)
-    plain = {run.seed: run.settings for run in runs if run.arm == "ideas/4t4s"}
-    changed = [run for run in runs if run.arm.removeprefix("ideas/") in PROTOCOL["ideas"]["arms"]]
-    assert len(changed) == len(PROTOCOL["ideas"]["arms"]) * len(plain) and all(run.settings != plain[run.seed] for run in changed)
+    [plain] = [run.settings for run in planned_runs(RATES) if run.name == "4t4s-0"]
+    assert len(runs) == len(PROTOCOL["ideas"]["arms"]) * len(PROTOCOL["ideas"]["seeds"])
+    assert all(run.settings != plain and plain.keys() <= run.settings.keys() for run in runs)
     assert not {run.seed for run in runs} & {run.seed for run in [*planned_runs(RATES), *pilot_runs()]}
     assert {run.suites for run in [*runs, *pilot_runs()]} == {("validation",)}
     assert {run.suites for run in planned_runs(RATES)} == {("test", "transfer", "validation")}
 
 
 def test_the_confirmation_gives_its_agent_the_cure_and_the_samples_of_four_pairs():
-    runs = confirmation_runs(RATES, ["several", "kl", "broken"])
+    runs = confirmation_runs(RATES, ["several", "kl", "soup"])
     assert len(runs) == 24 and {run.suites for run in runs} == {("held_back",)}
     assert not {run.seed for run in runs} & {run.seed for run in [*planned_runs(RATES), *pilot_runs(), *idea_runs(RATES)]}
     cured, agent, plain = ({run.arm: run.settings for run in runs}[f"confirmation/{arm}"] for arm in ("cured", "agent_x4", "4t4s"))
-    assert cured == {**plain, **protocol.cure_of(["several", "kl", "broken"])} and cured["evolution.broken_valid_rate"] == 0.5
-    assert agent["learner.base_kl"] == 0.05 and agent["population.single_agent"] and "evolution.broken_valid_rate" not in agent
+    assert cured == {**plain, **protocol.cure_of(["several", "kl", "soup"])} and cured["evolution.operators"] == ["soup"]
+    assert agent["learner.base_kl"] == 0.05 and agent["population.single_agent"] and "evolution.operators" not in agent
     assert (cured["selfplay.prompts_per_type"], agent["selfplay.prompts_per_type"]) == (3, 12)
     assert (cured["selfplay.train_problems"], agent["selfplay.train_problems"]) == (12, 48)
     assert agent["learner.learning_rate"] == RATES["agent_x4"] and cured["learner.learning_rate"] == RATES["4t4s"]
@@ -104,14 +104,16 @@ def test_a_confirmation_says_what_is_ahead_on_the_held_back_suite():
         confirm.confirm({**runs, "4t4s": runs["4t4s"][:7]}, Suite([]))
 
 
-def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not_alike():
+def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
     accuracies = {**dict.fromkeys([*PROTOCOL["ideas"]["references"], *PROTOCOL["ideas"]["arms"]], 0.5)}
-    accuracies |= {"warmup": 0.53, "kl": 0.512, "soup": 0.6, "several": 0.517, "more_problems": 0.52, "centring": 0.516}
+    accuracies |= {"decay": 0.53, "kl": 0.512, "soup": 0.6, "several": 0.517, "learnability": 0.52, "centring": 0.516}
     means = {name: dict.fromkeys(ideas.COLUMNS, value) for name, value in accuracies.items()}
-    counts = dict.fromkeys(means, len(PROTOCOL["ideas"]["seeds"]))
-    assert ideas.taken(means, counts) == ["soup", "warmup", "more_problems"]
+    counts = ideas.needed_runs()
+    assert counts == {"4t4s": 8, "agent": 24, "agent_x4": 5, **dict.fromkeys(PROTOCOL["ideas"]["arms"], 3)}
+    assert ideas.taken(means, counts) == ["soup", "decay", "learnability"]
     assert ideas.taken({**means, "4t4s": means["soup"]}, counts) == []
-    assert ideas.taken(means, {**counts, "kl": 1}) is None, "before all runs are there"
+    for early in ({"kl": 1}, {"agent_x4": 4}):
+        assert ideas.taken(means, counts | early) is None, "before all runs are there"
     names = ideas.taken(means, counts)
     assert (
         ideas.chosen(None, accuracies, counts) is None
@@ -122,7 +124,7 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not
     for accuracy, expected in ((0.61, names), (0.59, ["soup"])):
         assert ideas.chosen(names, {**accuracies, "together": accuracy}, {**counts, "together": 3}) == expected
     rows = page.ideas_table(means, counts).splitlines()
-    assert rows[2].startswith("| `4t4s` |  | 3 of 3 | 0.5 |") and "| `learner.warmup_steps = 10` | 3 of 3 |" in rows[6]
+    assert rows[2].startswith("| `4t4s` |  | 8 of 8 | 0.5 |") and "| `learner.decay_steps = 200` | 3 of 3 |" in rows[6]
 
 
 def test_an_idea_has_its_numbers_on_record():

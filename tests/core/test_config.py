@@ -97,6 +97,8 @@ def test_a_missing_file_is_named(tmp_path):
         Config(selfplay=SelfplayConfig(buffer_share=0.02)),  # less than one of 24
         Config(selfplay=SelfplayConfig(buffer_share=0.5, previous_step_attempts=1), population=PopulationConfig(single_agent=True)),
         Config(learner=LearnerConfig(base_kl=-0.1)),
+        Config(learner=LearnerConfig(decay_steps=-1)),
+        Config(steps=9, learner=LearnerConfig(decay_steps=8)),
         Config(steps=0),
         Config(learner=LearnerConfig(grad_clip=-1.0)),
         Config(learner=LearnerConfig(grad_clip=0.0)),

@@ -136,13 +136,16 @@ def test_a_resume_of_a_finished_run_says_how_it_trains_longer(undisturbed, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True], ids=["finished", "stopped"])
 def test_a_lengthened_run_is_as_one_that_began_with_as_many_steps(stopped, tmp_path):
-    long = replace(SMALL, evolution=EvolutionConfig(every=3), evaluation=EvaluationConfig(every=0))
+    decaying = replace(SMALL.learner, decay_steps=SMALL.steps)
+    long = replace(SMALL, evolution=EvolutionConfig(every=3), evaluation=EvaluationConfig(every=0), learner=decaying)
     train(long, tmp_path / "long", Silent())
     train(replace(long, steps=2), tmp_path / "run", Silent(), stop=iter([False, stopped, stopped]).__next__)
     resume(tmp_path / "run", display := Remarks(), steps=long.steps)
     lengthened, began_longer = contents(tmp_path / "run"), contents(tmp_path / "long")
     assert {name for name in began_longer if lengthened.get(name) != began_longer[name]} == {"run.json"} and not display.texts
     assert lengthened.keys() == began_longer.keys()
+    with pytest.raises(ConfigError, match=r"learner\.decay_steps is 4: expected 0 or at least steps, 5"):
+        resume(tmp_path / "run", Silent(), steps=5)
 
 
 def test_a_lengthened_run_says_which_children_it_lacks_and_never_becomes_shorter(undisturbed, tmp_path):

@@ -57,6 +57,17 @@ def test_references_and_problems_that_fill_a_batch_were_in_the_buffer_when_the_s
     assert step.after - step.before, "the problems of the step are stored, but only at its end"
 
 
+def test_the_step_size_falls_by_the_steps_of_the_run(monkeypatch):
+    decaying = replace(SMALL.learner, decay_steps=4)
+    with build_run(replace(SMALL, learner=decaying, evaluation=EvaluationConfig())) as run:
+        fill_buffer(run)
+        decays = []
+        monkeypatch.setattr(run.learner, "update", lambda rows, decay: decays.append(decay) or {})
+        for _ in range(4):
+            selfplay_step(run)
+    assert decays == [1.0, 0.75, 0.5, 0.25]
+
+
 def test_no_weight_changes_before_the_last_verdict_is_in(step):
     names = [name for name, _ in step.calls if name in ("judge", "update")]
     assert names[-1] == "update" and names.count("update") == 1

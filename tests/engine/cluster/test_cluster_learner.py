@@ -43,7 +43,8 @@ def helps(learner):
 
 def test_one_learner_makes_the_bit_identical_update_of_a_run_in_one_process(make_learner, single, uneven_rows):
     learner = make_learner(1)
-    assert learner.update(uneven_rows) == single.update(uneven_rows)
+    for decay in (1.0, 0.25):
+        assert learner.update(uneven_rows, decay) == single.update(uneven_rows, decay)
     assert equal(learner._bank, single.adapted.bank) and not helps(learner)
 
 

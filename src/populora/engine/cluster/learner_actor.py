@@ -155,10 +155,10 @@ class LearnerActor:
         norms = self._learner.norms()
         return {slot: norms[index] for slot, index in self._local.items()}
 
-    def step(self, norms: Mapping[int, float]) -> Stored:
-        """Make one optimiser step of these owned slots."""
+    def step(self, norms: Mapping[int, float], decay: float) -> Stored:
+        """Make one optimiser step of these owned slots, with their step size times ``decay``."""
         for slot, norm in norms.items():
-            self._learner.step(self._local[slot], norm)
+            self._learner.step(self._local[slot], norm, decay)
         return self._stored(None, list(norms))
 
     def logprobs(self, answers: Mapping[int, Sequence[Generation]]) -> dict[int, torch.Tensor]:
