@@ -28,12 +28,13 @@ Means = Mapping[str, Mapping[str, float]]
 def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
     tried, known = read_runs(args.out / "measured/ideas"), read_runs(args.out / "measured")
-    arms = {name: known[name] for name in IDEAS["references"] if name in known} | tried
+    references = {name: known.get(name, []) for name in IDEAS["references"]}
+    arms = {name: runs for name, runs in references.items() if len(runs) == needed_runs()[name]} | tried  # nobody looks before the last one
     alone = [run for arm, runs in arms.items() if arm != "together" for run in runs]  # or a later run would change what was taken
     left_out = proposed(alone, "validation")
     values = {arm: [values_of(run, left_out) for run in runs] for arm, runs in arms.items()}
     means = {arm: {name: round(float(np.mean([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()}
-    counts = {arm: len(of_arm) for arm, of_arm in values.items()}
+    counts = {arm: len(runs) for arm, runs in (references | tried).items()}
     names = taken(means, counts)
     all_proposed = proposed((run for runs in arms.values() for run in runs), "validation")
     fair = {arm: float(np.mean([validation_accuracies([run], all_proposed).mean() for run in runs])) for arm, runs in arms.items()}
