@@ -35,11 +35,11 @@ def main() -> None:
     values = {arm: [values_of(run, left_out) for run in runs] for arm, runs in arms.items()}
     means = {arm: {name: round(float(np.mean([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()}
     counts = {arm: len(runs) for arm, runs in (references | tried).items()}
-    names = taken(means, counts)
+    names, worse = taken(means, counts), given_up(means)
     all_proposed = proposed((run for runs in arms.values() for run in runs), "validation")
     fair = {arm: float(np.mean([validation_accuracies([run], all_proposed).mean() for run in runs])) for arm, runs in arms.items()}
     results = {"columns": COLUMNS, "runs": counts, "left_out": len(left_out), "means": means}
-    results |= {"taken": names, "chosen": chosen(names, fair, counts)}
+    results |= {"given_up": worse, "taken": names, "chosen": chosen(names, fair, counts)}
     write_results(args.out / "ideas.json", results)
 
 
@@ -55,11 +55,17 @@ def values_of(run: MeasuredRun, left_out: Sequence[int]) -> dict[str, float]:
 
 
 def taken(means: Means, counts: Mapping[str, int]) -> list[str] | None:
-    """List the ideas that the rule puts together, the best first. None before all runs are there."""
-    if any(counts.get(arm, 0) < needed for arm, needed in needed_runs().items()):
+    """List the ideas that the rule puts together, the best first. None before all runs are there, but for those of ideas given up."""
+    worse = given_up(means)
+    if any(counts.get(arm, 0) < needed for arm, needed in needed_runs().items() if arm not in worse):
         return None
     gains = {name: means[name]["accuracy"] - means["4t4s"]["accuracy"] for name in IDEAS["arms"]}
     return [name for name in sorted(gains, key=lambda name: -gains[name]) if gains[name] >= IDEAS["better"]][:3]
+
+
+def given_up(means: Means) -> list[str]:
+    """List the ideas whose runs so far are worse than those of 4t4s."""
+    return [name for name in IDEAS["arms"] if name in means and means[name]["accuracy"] < means["4t4s"]["accuracy"]]
 
 
 def needed_runs() -> dict[str, int]:

@@ -66,7 +66,8 @@ def runs_of(part: str, rates: Mapping[str, float], out: Path) -> list[Planned]:
         return planned_runs(rates)
     table = json.loads((out / "ideas.json").read_text()) if (out / "ideas.json").exists() else {}
     if part == "ideas":
-        return idea_runs(rates) + together_runs(rates, table.get("taken") or ())
+        going_on = [run for run in idea_runs(rates) if run.arm.partition("/")[2] not in table.get("given_up", ())]
+        return going_on + together_runs(rates, table.get("taken") or ())
     if not table.get("chosen"):
         raise SystemExit("the ideas' table names no cure to confirm: train all ideas, then call benchmarks.claims.ideas")
     return confirmation_runs(rates, table["chosen"])

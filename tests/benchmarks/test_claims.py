@@ -114,6 +114,12 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
     assert ideas.taken({**means, "4t4s": means["soup"]}, counts) == []
     for early in ({"kl": 1}, {"agent_x4": 4}):
         assert ideas.taken(means, counts | early) is None, "before all runs are there"
+    worse = {**means, "kl": dict.fromkeys(ideas.COLUMNS, 0.49)}
+    assert (
+        ideas.given_up(means) == []
+        and ideas.given_up(worse) == ["kl"]
+        and ideas.taken(worse, counts | {"kl": 1}) == ideas.taken(means, counts)
+    )
     names = ideas.taken(means, counts)
     assert (
         ideas.chosen(None, accuracies, counts) is None
@@ -125,6 +131,12 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
         assert ideas.chosen(names, {**accuracies, "together": accuracy}, {**counts, "together": 3}) == expected
     rows = page.ideas_table(means, counts).splitlines()
     assert rows[2].startswith("| `4t4s` |  | 8 of 8 | 0.5 |") and "| `learner.decay_steps = 200` | 3 of 3 |" in rows[6]
+
+
+def test_an_idea_that_is_given_up_is_not_trained_again(tmp_path):
+    assert {run.arm for run in campaign.runs_of("ideas", RATES, tmp_path)} == {f"ideas/{name}" for name in PROTOCOL["ideas"]["arms"]}
+    (tmp_path / "ideas.json").write_text('{"given_up": ["kl"], "taken": null}')
+    assert "ideas/kl" not in {run.arm for run in campaign.runs_of("ideas", RATES, tmp_path)}
 
 
 def test_an_idea_has_its_numbers_on_record():
