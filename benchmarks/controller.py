@@ -83,7 +83,7 @@ class Verifier:
 class Learner:
     """Reports an update of every slot that has rows."""
 
-    def update(self, rows: Sequence[Any]) -> dict[int, UpdateStats]:
+    def update(self, rows: Sequence[Any], decay: float = 1.0) -> dict[int, UpdateStats]:
         """See `populora.engine.learning.learner.Learner.update`."""
         return {slot: UpdateStats(0.1, 0.1, 0.3, tokens=12) for slot in {row.slot for row in rows}}
 

@@ -22,7 +22,7 @@ COLUMNS = {
 }
 """Column titles and their definitions."""
 IDEAS = PROTOCOL["ideas"]
-Means = Mapping[str, Mapping[str, float]]
+Medians = Mapping[str, Mapping[str, float]]
 
 
 def main() -> None:
@@ -33,12 +33,14 @@ def main() -> None:
     alone = [run for arm, runs in arms.items() if arm != "together" for run in runs]  # or a later run would change what was taken
     left_out = proposed(alone, "validation")
     values = {arm: [values_of(run, left_out) for run in runs] for arm, runs in arms.items()}
-    means = {arm: {name: round(float(np.mean([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()}
+    medians = {
+        arm: {name: round(float(np.median([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()
+    }
     counts = {arm: len(runs) for arm, runs in (references | tried).items()}
-    names, worse = taken(means, counts), given_up(means)
+    names, worse = taken(medians, counts), given_up(medians)
     all_proposed = proposed((run for runs in arms.values() for run in runs), "validation")
-    fair = {arm: float(np.mean([validation_accuracies([run], all_proposed).mean() for run in runs])) for arm, runs in arms.items()}
-    results = {"columns": COLUMNS, "runs": counts, "left_out": len(left_out), "means": means}
+    fair = {arm: float(np.median([validation_accuracies([run], all_proposed).mean() for run in runs])) for arm, runs in arms.items()}
+    results = {"columns": COLUMNS, "runs": counts, "left_out": len(left_out), "medians": medians}
     results |= {"given_up": worse, "taken": names, "chosen": chosen(names, fair, counts)}
     write_results(args.out / "ideas.json", results)
 
@@ -54,18 +56,21 @@ def values_of(run: MeasuredRun, left_out: Sequence[int]) -> dict[str, float]:
     }
 
 
-def taken(means: Means, counts: Mapping[str, int]) -> list[str] | None:
+def taken(medians: Medians, counts: Mapping[str, int]) -> list[str] | None:
     """List the ideas that the rule puts together, the best first. None before all runs are there, but for those of ideas given up."""
-    worse = given_up(means)
+    worse = given_up(medians)
     if any(counts.get(arm, 0) < needed for arm, needed in needed_runs().items() if arm not in worse):
         return None
-    gains = {name: means[name]["accuracy"] - means["4t4s"]["accuracy"] for name in IDEAS["arms"]}
+    gains = {name: medians[name]["accuracy"] - medians["4t4s"]["accuracy"] for name in IDEAS["arms"]}
     return [name for name in sorted(gains, key=lambda name: -gains[name]) if gains[name] >= IDEAS["better"]][:3]
 
 
-def given_up(means: Means) -> list[str]:
-    """List the ideas whose runs so far are worse than those of 4t4s."""
-    return [name for name in IDEAS["arms"] if name in means and means[name]["accuracy"] < means["4t4s"]["accuracy"]]
+def given_up(medians: Medians) -> list[str]:
+    """List the ideas that are below 4t4s by more than `worse`. There are none before all runs of 4t4s are there."""
+    if "4t4s" not in medians:
+        return []
+    least = medians["4t4s"]["accuracy"] - IDEAS["worse"]
+    return [name for name in IDEAS["arms"] if name in medians and medians[name]["accuracy"] < least]
 
 
 def needed_runs() -> dict[str, int]:

@@ -26,6 +26,8 @@ SOLVED = {
 }  # fmt: skip
 """Measures of the arms' table beside the whole test suite, with the titles of their columns."""
 SIGNS = {"+": "+", "-": "−"}
+PEAK = 125
+"""Of all snapshots accuracy is highest after this step."""
 LOST = 0.1
 """A teacher of whose proposals of a type a smaller share is valid has lost this type (`evolution.broken_valid_rate`)."""
 
@@ -53,7 +55,7 @@ def parts_of(folder: Path) -> dict[str, str]:
         "measures": "".join(f"- `{name}`: {meaning}.\n" for name, meaning in PROTOCOL["measures"].items()),
         "arms": arms_table(results["runs"], analyse.read_means(folder / "means.csv"), base),
         "progress": progress_table(read_runs(folder / "measured")),
-        "ideas": ideas_table(tried["means"], tried["runs"]),
+        "ideas": ideas_table(tried["medians"], tried["runs"]),
         "confirmation": claims_table(confirmed["claims"]) if confirmed else NONE if tried["chosen"] == [] else WAITS,
     }
 
@@ -106,7 +108,8 @@ def arms_table(runs: Mapping[str, Sequence[int]], of_arms: Mapping[str, Any], ba
 
 def progress_table(runs: Mapping[str, Sequence[MeasuredRun]]) -> str:
     """Return rows for each arm that has all its runs, of all problems and of each type: accuracy on the test suite at each snapshot, mean
-    and deviation in per cent, and the share of answers in training that were right, in the first steps and in the last."""
+    and deviation in per cent; the median change from snapshot `PEAK` to the last, and how many runs fall; and the share of answers in
+    training that were right, in the first steps and in the last."""
     suites, rows = read_suites(), []
     of_problems = np.array([problem.task for problem in suites["test"].problems])
     for arm in (arm for arm in PROTOCOL["arms"] if draw.is_complete(arm, runs)):
@@ -116,18 +119,22 @@ def progress_table(runs: Mapping[str, Sequence[MeasuredRun]]) -> str:
             cells = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in zip(values.mean(0), values.std(0, ddof=1), strict=True)]
             curves = np.array([run.curves[f"student/solve_rate/{task}".rstrip("/")] for run in runs[arm]])
             rates = [f"{100 * np.nanmean(part):.0f}" for part in (curves[:, :LAST], curves[:, -LAST:])]
-            rows.append(("", f"`{task}`", *cells, *rates) if task else (f"`{arm}`", "all", *cells, *rates))
-    return table(["arm", "problems", *(f"step {step}" for step in PROTOCOL["snapshots"]), "training, first", "last"], rows)
+            fall = values[:, -1] - values[:, PROTOCOL["snapshots"].index(PEAK)]
+            cells += [f"{np.median(fall):+.1f} ({sum(fall < 0)} of {len(fall)})", *rates]
+            rows.append(("", f"`{task}`", *cells) if task else (f"`{arm}`", "all", *cells))
+    steps = [f"step {step}" for step in PROTOCOL["snapshots"]]
+    return table(["arm", "problems", *steps, "change", "training, first", "last"], rows)
 
 
-def ideas_table(means: ideas.Means, counts: Mapping[str, int]) -> str:
+def ideas_table(medians: ideas.Medians, counts: Mapping[str, int]) -> str:
     """Return a row an arm, the arms that ideas are compared with first, and what each changes."""
-    rows = []
+    rows, worse = [], ideas.given_up(medians)
     for name, needed in {**ideas.needed_runs(), "together": len(ideas.IDEAS["seeds"])}.items():
         changes = ideas.IDEAS["arms"].get(name, {}).get("settings", {}).items()
-        values = [f"{means[name][column]:.3g}" if name in means else "" for column in ideas.COLUMNS]
+        values = [f"{medians[name][column]:.3g}" if name in medians else "" for column in ideas.COLUMNS]
         settings = ", ".join(f"`{setting} = {json.dumps(value)}`" for setting, value in changes)
-        rows.append((f"`{name}`", settings, f"{counts.get(name, 0)} of {needed}", *values))
+        runs = f"{counts.get(name, 0)} of {needed}{', given up' if name in worse else ''}"
+        rows.append((f"`{name}`", settings, runs, *values))
     return table(["arm", "settings", "runs", *ideas.COLUMNS], rows)
 
 

@@ -49,9 +49,9 @@ class RecordingLearner:
         self._learner, self.agreement, self.logprobs = learner, learner.agreement, learner.logprobs
         self.rows: tuple[TrainRow, ...] = ()
 
-    def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
+    def update(self, rows: Sequence[TrainRow], decay: float = 1.0) -> dict[int, UpdateStats]:
         self.rows = tuple(rows)
-        return self._learner.update(rows)
+        return self._learner.update(rows, decay)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,8 @@ class LearnerConfig:
     """An adapter's first updates, over which its step size rises in equal parts to ``learning_rate``; a child's begin at its birth. AZR has
     none, and the paper names none."""
     decay_steps: int = 0
-    """Steps of the run over which the step size falls in equal parts to 0, at least ``steps``; 0: it does not fall, as in the paper."""
+    """Steps of the run over which the step size of all members falls in equal parts to 0. At least ``steps``; 0: it does not fall. The
+    paper names no decay."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's decay of the mean of gradients and of that of their squares."""
     epsilon: float = 1e-8

@@ -89,7 +89,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (n.tis_cap >= 1, f"learner.tis_cap is {n.tis_cap}: expected 1 or more"),
         (n.min_ess <= 1, f"learner.min_ess is {n.min_ess}: expected a share from 0 to 1"),
         (n.decay_steps == 0 or n.decay_steps >= c.steps,
-         f"learner.decay_steps is {n.decay_steps}: expected 0 or at least steps, {c.steps}, because no member learns after it"),
+         f"learner.decay_steps is {n.decay_steps}: expected 0 or at least steps, {c.steps}; for more steps start a new run"),
         (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),
     ]  # fmt: skip
     return conditions

@@ -117,7 +117,7 @@ class InProcessLearner:
         if norm > 0.0 and not moved:
             raise AdapterEffectError(
                 f"slot {slot}: an update must change the adapter, but its gradient (norm {norm:.2e}) had no effect on any weight. "
-                "Start a new run with a higher learner.learning_rate, or a shorter learner.warmup_steps."
+                "Start a new run with a higher learner.learning_rate, a shorter learner.warmup_steps or no learner.decay_steps."
             )
 
     def _backward(self, groups: Sequence[TrainGroup], shares: torch.Tensor, sums: torch.Tensor) -> None:

@@ -69,7 +69,7 @@ def check_adapter_sync(
                 raise AdapterEffectError(
                     f"slot {slot}: a trained adapter must change the base's log-probabilities, but changes none on {len(probes)} probes. "
                     "Its scale (lora.alpha) is zero, learner.learning_rate is too small for the base's precision, learner.warmup_steps are "
-                    "too many, or the model does not read it."
+                    "too many, learner.decay_steps too few, or the model does not read it."
                 )
     return effects
 
