@@ -189,7 +189,7 @@ def figures(*runs: str | Path | RunDirectory) -> dict[str, Figure]:
         (True, 'Training dynamics')
     """
     from populora.core.errors import ConfigError
-    from populora.report.arms import arms_of
+    from populora.report.arms import arms_of, newest_evaluations
     from populora.report.figure import Figure, Study
     from populora.report.figures import make_figures
     from populora.runs.reader import RunDirectory
@@ -197,7 +197,8 @@ def figures(*runs: str | Path | RunDirectory) -> dict[str, Figure]:
     if not runs:
         raise ConfigError("figures: expected one run or more, got none")
     folders = [run.folder if isinstance(run, RunDirectory) else Path(run) for run in runs]
-    return {figure.name: figure for figure in make_figures(Study(arms_of(folders))) if isinstance(figure, Figure)}
+    study = Study(arms_of(folders), newest_evaluations(folders))
+    return {figure.name: figure for figure in make_figures(study) if isinstance(figure, Figure)}
 
 
 def load_adapter(folder: str | Path) -> Adapter:

@@ -17,6 +17,7 @@ from served_model import served
 from small_run import contents
 from small_sources import CONFIG, advance, make_folder, running
 
+from populora.cli.evaluate_compare import _read_arm as read_arm
 from populora.cli.main import main
 from populora.core.config import PopulationConfig, SelfplayConfig
 from populora.core.files import digest
@@ -245,7 +246,25 @@ def test_a_grader_that_is_not_installed_stops_before_the_first_completion(data, 
     assert code == 2
     for part in ("grading gsm8k needs math-verify", "-m pip install math-verify==0.9.0", "`populora evaluate generate`"):
         assert part in errors
-    assert not (tmp_path / "out").exists()
+    assert "evalplus" not in errors and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("part", "resumes"), [("pairs", False), ("generate", True)])
+def test_ctrl_c_promises_to_resume_only_what_does(part, resumes, monkeypatch, capsys):
+    def stop(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"populora.cli.evaluate_{part}.main", stop)
+    assert main(["evaluate", part]) == 130
+    assert ("the same command resumes" in capsys.readouterr().err) is resumes
+
+
+def test_the_items_of_a_comparison_are_those_that_its_models_were_judged_on(copied, populora):
+    for file in copied.glob("verdicts/*/one.jsonl"):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        file.write_text("".join(json.dumps({**line, "void": index == 0}) + "\n" for index, line in enumerate(lines)))
+    base, alone = (arm.sizes for arm, *_ in (read_arm(f"{copied}:{name}", "primary", list(BENCHMARKS)) for name in ("base", "one")))
+    assert base and all(alone[name] == size - 1 for name, size in base.items())
 
 
 def test_an_endpoint_is_evaluated(tmp_path, populora):

@@ -152,6 +152,9 @@ def test_names_of_machines_are_no_shell_code(tmp_path):
         (["slurm", "paper_4t4s", "--nodes", "0"], "expected at least one machine"),
         (["kubernetes", "paper_4t4s"], "expected --image"),
         (["ssh", "paper_4t4s", "--hosts", "a", "b"], "the names of --nodes 1 machines, got a b"),
+        (["ssh", "paper_4t4s", "--hosts", "me@a"], "--hosts begins with me@a: expected a name or an address"),
+        (["slurm", "paper_4t4s", "--hours", "0"], "--hours is 0"),
+        (["kubernetes", "paper_4t4s", "--image", "a", "--memory", "-5"], "--memory is -5"),
         (["slurm", "paper_4t4s", "--learner.learning-rate", "-1"], "learner.learning_rate"),
     ],
 )
@@ -159,6 +162,21 @@ def test_what_cannot_be_started_is_refused_and_writes_nothing(arguments, message
     with pytest.raises(ConfigError, match=message):
         main([*arguments, *(["-o", str(tmp_path / "job")] if arguments[1:] else [])])
     assert not list(tmp_path.iterdir())
+
+
+def test_a_base_in_a_folder_is_found_from_where_the_scripts_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "q").mkdir(parents=True)
+    written(tmp_path / "job", "slurm", "paper_4t4s", "--base.path", "models/q")
+    assert load_config(tmp_path / "job" / "settings.toml").base.path == str(tmp_path / "models" / "q")
+    with pytest.raises(ConfigError, match=r"base\.path is 'models/q', a folder of this machine: expected its path on the volume"):
+        main(["kubernetes", "paper_4t4s", "--image", "a", "--base.path", "models/q"])
+
+
+@pytest.mark.parametrize(("folder", "name"), [("8t8s", "populora-8t8s"), ("__", "populora"), ("a" * 60, "a" * 47), ("My run", "my-run")])
+def test_a_job_has_a_name_that_kubernetes_takes(folder, name, tmp_path):
+    (text,) = written(tmp_path / folder, "kubernetes", "paper_4t4s", "--image", "a").values()
+    assert name in [document["metadata"]["name"] for document in yaml.safe_load_all(text)]
 
 
 def test_a_folder_that_exists_is_not_written_over(tmp_path):

@@ -122,3 +122,10 @@ def test_an_extraction_that_takes_too_long_says_so(pool_of, monkeypatch):
     monkeypatch.setitem(TIMES, "extraction_seconds", 0.2)
     grade = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "prose without end\n" * 400 + "def double(x):\n    return 2 * x")
     assert grade.reason == "extraction_timeout" and not grade.correct
+
+
+def test_an_extraction_that_takes_too_long_does_not_fail_the_mode_without_one(pool_of, monkeypatch):
+    monkeypatch.setitem(TIMES, "extraction_seconds", 0.2)
+    text = "```python\ndef double(x):\n    return 2 * x\n```\n" + "prose without end\n" * 400
+    grade = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), text)
+    assert grade.modes == {"strict": True, "lenient": False} and grade.reason == "extraction_timeout" and not grade.correct

@@ -11,6 +11,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.container import BarContainer
 from report_runs import study_of
 
+import populora
 from populora.core.errors import PopuloraError
 from populora.report.figure import Figure, MissingFigure
 from populora.report.figures.downstream import downstream_figures
@@ -73,6 +74,18 @@ def test_the_footnotes_of_the_tables_stand_in_the_page(runs, tmp_path):
     notes = [note for table in bars.tables for note in table.footnotes]
     text = re.sub("</?code>", "`", html.unescape(page(study, [bars, *others])))
     assert len(notes) > 2 and all(note in text for note in notes)
+
+
+def test_a_table_notes_settings_in_which_its_evaluations_differ_and_python_has_the_same_figures(copied):
+    run = copied("pair", "A/pair")
+    folders = [evaluation(run / "evaluations" / name) for name in ("step_00004", "step_00006")]
+    for folder, tokens in zip(folders, (224, 96), strict=True):
+        described = json.loads((folder / "evaluation.json").read_text())
+        described["settings"]["max_tokens"] = tokens
+        (folder / "evaluation.json").write_text(json.dumps(described))
+    bars, _ = downstream_figures(study_of(run, evaluations=tuple(folders)))
+    assert "Different settings: max_tokens is 224 (pair/step_00004); 96 (pair/step_00006)." in bars.tables[0].footnotes
+    assert populora.figures(run)["downstream"].runs == "1 evaluation: pair/step_00006: 5 models, run pair, seed 0"
 
 
 def test_a_cap_reaches_to_the_best_member_of_the_role_and_a_line_over_their_spread(runs, tmp_path):

@@ -16,10 +16,9 @@ from populora.cli.arguments import QUIET, parse
 from populora.cli.evaluate_generate import SKIPPED, Generate, generate_into, say
 from populora.cli.evaluate_grade import GradeArguments, grade_folder
 from populora.core.errors import ConfigError
-from populora.evals.aggregates import graded_benchmarks
 from populora.evals.data import MissingDataError
-from populora.evals.downstream_table import downstream_tables, score_records
-from populora.evals.folder import read_evaluation, settings_diff, settings_of
+from populora.evals.downstream_table import downstream_tables, notes_on_settings, score_records
+from populora.evals.folder import read_evaluation
 from populora.evals.text_table import print_table, write_tables
 
 
@@ -76,6 +75,8 @@ def main(arguments: Sequence[str]) -> int:
         say(f"skipped {error}")
         return SKIPPED
     except KeyboardInterrupt:
+        if part in ("table", "compare", "pairs"):
+            raise
         say("stopped; what is done is kept, and the same command resumes")
         return 130
 
@@ -84,11 +85,7 @@ def _tabulate(folders: Sequence[Path], out: Path, paper: bool) -> None:
     """Print the table of evaluations, and write its files into ``out``. Raises `PopuloraError`."""
     names = [str(folder) for folder in folders] if len(folders) > 1 else [""]
     evaluations = [read_evaluation(folder, name) for folder, name in zip(folders, names, strict=True)]
-    settings = {
-        name: settings_of(folder, evaluation.models, graded_benchmarks([evaluation]))
-        for folder, name, evaluation in zip(folders, names, evaluations, strict=True)
-    }
-    tables = downstream_tables(evaluations, paper, settings_diff(settings))
+    tables = downstream_tables(evaluations, paper, notes_on_settings(dict(zip(folders, evaluations, strict=True))))
     if not tables:
         raise ConfigError(f"nothing is graded in {', '.join(map(str, folders))} yet: `populora evaluate grade {folders[0]}` does it")
     files = write_tables(out, "downstream", tables, score_records(evaluations, paper))

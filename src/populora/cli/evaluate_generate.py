@@ -100,6 +100,8 @@ def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
         if message := missing_libraries(benchmark):
             raise ConfigError(f"{message}. Or leave it out of --suite, or do without verdicts (`populora evaluate generate`)")
     tasks, data, skipped = _load_tasks(benchmarks, args)
+    if models:  # a run may have gone on during downloads, and have removed the checkpoint
+        models = _find_models(args)
     plan, generate = _make_plan(args, models, tasks)
     for prompts in plan.prompts:
         if not prompts.prompts:

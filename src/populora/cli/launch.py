@@ -16,7 +16,7 @@ import jinja2
 import tyro
 
 from populora.cli.arguments import QUIET, parse_settings
-from populora.core.config import Config
+from populora.core.config import EMBEDDED, Config
 from populora.core.config_check import check
 from populora.core.config_file import to_toml
 from populora.core.errors import ConfigError, did_you_mean
@@ -26,6 +26,8 @@ from populora.core.presets import DEFAULT, settings_file
 from populora.domains.registry import load_domains
 from populora.engine.planning.hardware import count_idle_gpus, fill_gpus
 
+LONGEST_NAME = 47
+"""Characters of a RayJob's name, which begins with a letter. KubeRay refuses others."""
 RAY = "2.60.0"  # the version that pyproject.toml allows
 HELP = """Write the files that start a run on the machines of a cluster. Nothing is started.
 
@@ -130,14 +132,22 @@ def cluster_config(args: Slurm | Kubernetes | Ssh) -> Config:
         raise ConfigError(f"expected at least one machine, got --nodes {args.nodes} --gpus {args.gpus} --cpus {args.cpus}")
     if isinstance(args, Ssh) and len(set(args.hosts)) != args.nodes:
         raise ConfigError(f"expected --hosts with the names of --nodes {args.nodes} machines, got {' '.join(args.hosts) or 'none'}")
+    if isinstance(args, Ssh) and any("@" in host for host in args.hosts[:1]):
+        raise ConfigError(
+            f"--hosts begins with {args.hosts[0]}: expected a name or an address, because Ray meets there; put the user into ~/.ssh/config"
+        )
     if isinstance(args, Kubernetes) and not args.image:
         raise ConfigError("expected --image, the name of a container image with populora, vLLM and Ray")
+    if isinstance(args, Kubernetes) and args.memory < 0:
+        raise ConfigError(f"--memory is {args.memory}: expected 0 or more GiB")
+    if isinstance(args, Slurm) and args.hours < 1:
+        raise ConfigError(f"--hours is {args.hours}: expected 1 or more")
     check(args.settings)
     load_domains(args.settings.domains)
     config = fill_gpus(args.settings, args.gpus, args.nodes)
     if not config.cluster.learners:
         raise ConfigError("a run without cluster.learners is one process and needs no cluster: start it with `populora train`")
-    config = replace(config, cluster=replace(config.cluster, address="auto"))
+    config = replace(config, cluster=replace(config.cluster, address="auto"), base=replace(config.base, path=_base_path(args, config)))
     check(config)
     on_gpus = config.base.device != "cpu"
     if on_gpus != bool(args.gpus):
@@ -147,13 +157,26 @@ def cluster_config(args: Slurm | Kubernetes | Ssh) -> Config:
     return config
 
 
+def _base_path(args: Slurm | Kubernetes | Ssh, config: Config) -> str:
+    """Return the base's path as the machines find it: they start in another folder. Raises `ConfigError` for a folder that a pod lacks."""
+    path = config.base.path
+    if path in EMBEDDED or Path(path).is_absolute() or not Path(path).is_dir():
+        return path
+    if isinstance(args, Kubernetes):
+        raise ConfigError(
+            f"base.path is '{path}', a folder of this machine: expected its path on the volume, such as /populora/{Path(path).name}"
+        )
+    return str(Path(path).resolve())
+
+
 def launch_files(args: Slurm | Kubernetes | Ssh, config: Config, title: str) -> dict[str, str]:
     """Return the text of each file by its name. Jobs are called after ``title``, that of the folder."""
     loader = jinja2.PackageLoader("populora.cli")
     options = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True, "undefined": jinja2.StrictUndefined}
     templates = jinja2.Environment(loader=loader, autoescape=False, **options)  # noqa: S701  shell and YAML, not HTML
     templates.filters["quote"] = shlex.quote
-    name = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-") or "populora"  # what Kubernetes allows
+    name = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")
+    name = (name if name[:1].isalpha() else f"populora-{name}")[:LONGEST_NAME].strip("-")
     start, settings = templates.get_template("start.sh").render(), to_toml(config)
     main_file = templates.get_template(args.template).render(launch=args, name=name, start=start, settings=settings, ray=RAY)
     return (

@@ -11,9 +11,9 @@ import tyro
 from populora.cli.arguments import parse
 from populora.core.errors import ConfigError
 from populora.core.files import disk_errors, write_file
-from populora.report.arms import arms_of
+from populora.report.arms import arms_of, newest_evaluations
 from populora.report.figure import Figure, Study
-from populora.runs.directory import CONFIG, EVALUATIONS
+from populora.runs.directory import CONFIG
 from populora.runs.metrics_log import latest_run
 
 
@@ -78,5 +78,4 @@ def read_study(
     for file, command in files:
         if not file.is_file():
             raise ConfigError(f"'{file.parent}' has no {file.name}: expected a folder that `{command}` wrote")
-    newest = (max((run / EVALUATIONS).glob("step_*/evaluation.json"), default=None) for run in (*baseline, *runs))
-    return Study(arms_of(runs, baseline), tuple(evaluation) or tuple(file.parent for file in newest if file), retention, published, smooth)
+    return Study(arms_of(runs, baseline), tuple(evaluation) or newest_evaluations([*baseline, *runs]), retention, published, smooth)

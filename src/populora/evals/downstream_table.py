@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from populora.evals.aggregates import (
@@ -19,12 +20,23 @@ from populora.evals.aggregates import (
 )
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import PRIMARY, Evaluation, modes_of
+from populora.evals.folder import settings_diff, settings_of
 from populora.evals.shown_models import describe_hidden, shown_models
 from populora.evals.text_table import TextCell, TextRow, TextTable
 
 SELECTED = "†"
 _GROUPS = {"code": "Code", "math": "Math", "cruxeval": "CRUXEval", "sql": "SQL", "tiny": "Tiny base", "tiny_sql": "Tiny base of SQL"}
 Blocks = list[tuple[str, list[ScoreRow]]]  # the name of each evaluation with its rows
+
+
+def notes_on_settings(evaluations: Mapping[Path, Evaluation]) -> list[str]:
+    """Write a footnote for each setting in which evaluations of one table differ, by their folders."""
+    return settings_diff(
+        {
+            evaluation.name: settings_of(folder, evaluation.models, graded_benchmarks([evaluation]))
+            for folder, evaluation in evaluations.items()
+        }
+    )
 
 
 def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, footnotes: Sequence[str] = ()) -> list[TextTable]:

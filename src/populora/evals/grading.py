@@ -113,10 +113,10 @@ def missing_libraries(benchmark: Benchmark) -> str:
     absent = [name for name, version in installed.items() if version == "not installed"]
     if not absent:
         return ""
-    return (
-        f"grading {benchmark.name} needs {', '.join(absent)}: `{install_extra('evaluate')}`, then "
-        f"`{pip_install('--no-deps', 'evalplus==0.3.1')}` (without its seventy dependencies, of which none is used)"
-    )
+    needs = f"grading {benchmark.name} needs {', '.join(absent)}: `{install_extra('evaluate')}`"
+    if "evalplus" not in absent:
+        return needs
+    return f"{needs}, then `{pip_install('--no-deps', 'evalplus==0.3.1')}` (without its seventy dependencies, of which none is used)"
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 from populora.core.config_file import flatten, to_mapping
 from populora.core.errors import ConfigError
 from populora.report.run_data import RunData
+from populora.runs.directory import EVALUATIONS
 from populora.runs.style import printable
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -45,6 +46,12 @@ class Arm:
     @property
     def adapters(self) -> int:
         return self.runs[0].config.population.members
+
+
+def newest_evaluations(runs: Sequence[Path]) -> tuple[Path, ...]:
+    """Find the evaluation of each run's latest step in its folder, where there is one."""
+    files = (max((run / EVALUATIONS).glob("step_*/evaluation.json"), default=None) for run in runs)
+    return tuple(file.parent for file in files if file)
 
 
 def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Arm, ...]:

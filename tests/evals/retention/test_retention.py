@@ -197,6 +197,10 @@ def test_a_variant_is_read_from_its_words():
         ({"operators": ("",)}, "unknown operator ''"),
         ({"operators": ("m1 epsilom=1",)}, "no strength 'epsilom'. Did you mean 'epsilon'?"),
         ({"operators": ("m1 epsilon",)}, "expected a strength as NAME=VALUE"),
+        ({"operators": ("m1 epsilon=-5",)}, "retention: operator 'm1 epsilon=-5'"),
+        ({"operators": ("m1 epsilon=1 epsilon=2",)}, "a strength is given twice"),
+        ({"operators": ("m1 rotation=cayly",)}, "cayly"),
+        ({"operators": ("m6 sigma=0.2",)}, "retention: operator 'm6 sigma=0.2'"),
         ({"operators": ("m1 swapped",)}, "has one parent, so nothing can be swapped"),
         ({"operators": ("m3 refactor=even",)}, "expected one of revive, balanced, got 'even'"),
         ({"operators": ("m2 refactor=balanced",)}, "takes no refactor"),
@@ -217,6 +221,7 @@ def test_a_variant_is_read_from_its_words():
         ({"pool": 5}, "pool is 5: expected at least prompts, parent_prompts and initial_problems"),
         ({"lora": LoraConfig(rank=2, alpha=4.0, ranks=(1, 2))}, "lora.ranks is set"),
         ({"learner": LearnerConfig(micro_batch_tokens=100)}, "smaller than one row"),
+        ({"learner": LearnerConfig(decay_steps=400)}, "learner.decay_steps is set"),
     ],
 )
 def test_an_impossible_grid_is_refused(changed, message):

@@ -33,12 +33,14 @@ def fenced(completion: str) -> str:
 
 def grade_code(pool: Judge, benchmark: Benchmark, item: Item, completion: str, is_solution: bool = False) -> Grade:
     """Grade a completion, or plain code if ``is_solution``. Raises `SandboxFault`."""
-    try:
-        answers = {"strict": completion, "lenient": completion} if is_solution else {"strict": fenced(completion)}
-        if not is_solution:
+    if is_solution:
+        answers = {"strict": completion, "lenient": completion}
+    else:
+        answers = {"strict": fenced(completion)}
+        try:
             answers["lenient"] = _extract(pool, completion, item.fields["entry_point"])
-    except HarnessError as error:
-        return Grade(item.id, False, str(error), modes={"strict": False, "lenient": False})
+        except HarnessError as error:  # the other mode needs no extraction
+            return Grade(item.id, False, str(error), modes={"strict": not _reason(pool, item, answers["strict"]), "lenient": False})
     return grade_of(item, benchmark.primary, answers, lambda text: _reason(pool, item, text))
 
 

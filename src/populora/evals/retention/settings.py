@@ -10,7 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
+import torch
+
+from populora.adapters.adapter import Adapter
 from populora.adapters.operators import OPERATORS, Operator, get_operator
+from populora.adapters.operators.breeding import breed
 from populora.adapters.operators.registry import parse_strength
 from populora.adapters.svd import Refactor
 from populora.core.config import (
@@ -29,7 +33,7 @@ from populora.core.config import (
 from populora.core.config_check import check
 from populora.core.config_file import from_mapping
 from populora.core.errors import ConfigError
-from populora.core.types import task_types
+from populora.core.types import Lineage, task_types
 from populora.sandbox.runner import PYTHON
 
 KNOWN = frozenset(task_types([PYTHON]))
@@ -79,7 +83,7 @@ class RetentionConfig:
     problems: str = ""
     """JSON Lines file of problems that every seed draws from; empty: the 96 of each task that ship with the benchmark."""
     pool: int = 24
-    """Shipped problems of each task that a seed has for itself; its parents and children draw from them in every step."""
+    """Shipped problems of each task that a seed draws from in every step. The first seeds have different ones, with 24 the first four."""
     window: int = 10
     """Steps that a pass rate is averaged over before it is compared."""
     recovered_share: float = 0.95
@@ -120,7 +124,10 @@ def read_variant(text: str, refactor: str) -> Variant:
     """Parse the text of a variant; ``refactor`` applies where it names none. Raises `ConfigError`."""
     name, *words = text.split() or [""]
     operator, swapped = get_operator(name), "swapped" in words
-    strength = dict(parse_strength(word) for word in words if word != "swapped")
+    named = [parse_strength(word) for word in words if word != "swapped"]
+    strength = dict(named)
+    if len(strength) < len(named):
+        raise ConfigError(f"'{text}': a strength is given twice")
     chosen = str(strength.pop("refactor", refactor))
     if chosen not in get_args(Refactor):
         raise ConfigError(f"'{text}', refactor: expected one of {', '.join(get_args(Refactor))}, got '{chosen}'")
@@ -175,3 +182,20 @@ def check_settings(config: RetentionConfig) -> None:
         if child.operator.min_rank > config.lora.rank and not child.strength:
             least = child.operator.min_rank
             raise ConfigError(f"retention: operator '{child.name}' needs lora.rank {least} or more, got {config.lora.rank}")
+        _try(child, config.lora)
+
+
+def _try(variant: Variant, lora: LoraConfig) -> None:
+    """Breed from noise, before parents are trained. Raises `ConfigError` for a strength out of range."""
+    plan = Lineage(variant.name, 1, 0, variant.operator.name, stream=("try",), strength=variant.strength, refactor=variant.refactor)
+    try:
+        breed([_noise(lora, seed) for seed in range(variant.arity)], plan, allow_copy=True)
+    except ConfigError as error:
+        raise ConfigError(f"retention: operator '{variant.name}': {error}") from error
+
+
+def _noise(lora: LoraConfig, seed: int) -> Adapter:
+    """Make an adapter of one small module."""
+    size, draws = 2 * lora.rank, torch.Generator().manual_seed(seed)
+    factors = torch.randn(lora.rank, size, generator=draws), torch.randn(size, lora.rank, generator=draws)
+    return Adapter({"module": factors}, lora.rank, lora.alpha)

@@ -7,10 +7,11 @@ from typing import get_args
 
 from populora.evals.aggregates import ScoreCell, aggregates_over, graded_benchmarks, score_rows
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.downstream_table import downstream_tables, score_records
+from populora.evals.downstream_table import downstream_tables, notes_on_settings, score_records
 from populora.evals.eval_records import Evaluation, ModelRole
 from populora.evals.folder import read_evaluation
 from populora.evals.shown_models import describe_hidden, shown_models
+from populora.evals.text_table import TextTable
 from populora.report.arms import INK, PALETTE
 from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, categorical_colours, panels, tag_artist
 from populora.report.figure import Figure, MissingFigure, Study
@@ -43,7 +44,8 @@ def downstream_figures(study: Study) -> list[Figure | MissingFigure]:
         for folder, evaluation in graded.items()
     )
     evaluations, text = list(graded.values()), f"{plural(len(graded), 'evaluation')}: {'; '.join(described)}"
-    return [_roles_figure(study, evaluations, text), _adapters_figure(evaluations, text)]
+    tables = downstream_tables(evaluations, study.published, notes_on_settings(graded))
+    return [_roles_figure(study, evaluations, text, tables), _adapters_figure(evaluations, text)]
 
 
 def _names(folders: Sequence[Path]) -> dict[Path, str]:
@@ -53,7 +55,7 @@ def _names(folders: Sequence[Path]) -> dict[Path, str]:
     return {folder: printable(name if list(names.values()).count(name) == 1 else str(folder)) for folder, name in names.items()}
 
 
-def _roles_figure(study: Study, evaluations: list[Evaluation], runs: str) -> Figure:
+def _roles_figure(study: Study, evaluations: list[Evaluation], runs: str, tables: Sequence[TextTable]) -> Figure:
     return Figure(
         *ROLES,
         definition=(
@@ -65,7 +67,7 @@ def _roles_figure(study: Study, evaluations: list[Evaluation], runs: str) -> Fig
         runs=runs,
         rows=score_records(evaluations, study.published),
         draw=lambda: _draw_roles(evaluations),
-        tables=tuple(downstream_tables(evaluations, study.published)),
+        tables=tuple(tables),
     )
 
 
