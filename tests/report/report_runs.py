@@ -51,7 +51,7 @@ BORN = {3: ("T1", "m1", ("T0#0",)), 5: ("S0", "x2", ("S0#0", "S1#0"))}
 ROUND = 5
 """Steps between two rounds of births in larger populations, which replace a quarter of each role."""
 ADD, SELECT = "def f(x):\n    return x + {}.123456", "SELECT a + {} FROM t ORDER BY a"
-REASONS = ("wrong_value", "format", "timeout:cpu", "error:exception:KeyError")
+REASONS = ("wrong_value", "format", "out_of_resources", "error:exception:KeyError")
 Make = Callable[..., Any]
 
 
@@ -167,7 +167,7 @@ def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program
                     pairs = (shown,), (hidden,) if task.kind is Kind.PROGRAM else ()
                     problem = Problem(name, task, text, *pairs, "adds", author, step)
                     measures = Measures(tuple(int(value) for value in rng.integers(1, 18, 4)), f"print {number}")
-                rejection = "" if valid else str(rng.choice(["format", "timeout:cpu", "error:exception:KeyError"]))
+                rejection = "" if valid else str(rng.choice(["format", "out_of_resources", "error:exception:KeyError"]))
                 text = _said(rng, program or f"proposal {name}")
                 proposals.append(Proposal(author, task, group, text, True, problem, rejection, measures))
     return tuple(proposals)

@@ -252,7 +252,7 @@ def test_a_domain_without_valid_problems_is_said_at_the_top_and_its_figures_say_
     assert isinstance(missing, MissingFigure) and missing.reason.endswith("of sql: none of its problems was valid")
     assert isinstance(figures["samples_sql"], MissingFigure) and isinstance(figures["complexity_python"], Figure)
     rejected = {row["reason"] for row in figure_of(lambda _: figures["reasons"], study_of(runs["lost"])).rows if row["domain"] == "sql"}
-    assert rejected == {"format", "timeout:cpu", "error:exception"}
+    assert rejected == {"format", "out_of_resources", "error:exception"}
     validity = {key[3]: value for key, value in values(figures["dynamics_sql"]).items() if key[1:3] == ("teacher/validity/sql", "all")}
     assert validity == dict.fromkeys(range(1, 7), 0.0)
 

@@ -17,7 +17,7 @@ CONFIG = Config(seed=3)
 
 
 def write_step(folder: Path, step: int) -> None:
-    metrics = {"student/solve_rate/S1/code_o": step / 7, "teacher/rejected/timeout:cpu": 2.0}
+    metrics = {"student/solve_rate/S1/code_o": step / 7, "teacher/rejected/out_of_resources": 2.0}
     for log, values in ((METRICS, metrics), (TIMINGS, {"seconds/step": 0.1 * step})):
         with (folder / log).open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")

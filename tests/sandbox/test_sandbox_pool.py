@@ -154,6 +154,10 @@ def test_a_program_that_makes_sets_is_run_in_more_processes(new_pool):
 @pytest.mark.parametrize(
     ("program", "doubtful"),
     [
+        ("def f(d):\n    k = d.keys()\n    k &= {2: 1}.keys()\n    return 1", True),
+        ("def g(d):\n    return d.keys()\ndef f(d):\n    return len(g(d) | g({3: 1}))", True),
+        ("def g(d):\n    return d.keys()\ndef f(d):\n    return len(g(d)) - 1", False),
+        ("def f(d):\n    return 0 * len(repr(object()))", True),
         ("def f(d): return [k for k, v in d.items() if v > 1], sorted(d), len(d.keys()) * 2, repr(d)", False),
         ("def f(d): return 1 in {1, 2, 3}, {**d}", False),
         ("def f(d): return sorted(d.keys() & {1: 2}.keys())", True),

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from populora.core.config import AZR_BANNED_IMPORTS, TasksConfig
+from populora.core.config import AZR_BANNED_IMPORTS, BaseConfig, Config, SandboxConfig, TasksConfig
 from populora.core.errors import ConfigError
 from populora.core.types import CODE_TYPES, Example, Problem
-from populora.tasks.render import fill, load_prompts, propose_prompt, solve_prompt
+from populora.tasks.render import fill, load_prompts, prompts_of, propose_prompt, solve_prompt
 
 I, O, F = CODE_TYPES
 PROBLEM = Problem("p", I, "def f(x):\n    return x", (Example("'x'", "'x'"),))
@@ -46,4 +46,6 @@ def test_settings_change_the_numbers_and_the_banned_words_of_a_prompt_set():
     inventing = propose_prompt(prompts, I, [PROBLEM] * 2)
     assert "must not be imported: secrets." in inventing and "multiprocessing" not in inventing
     assert load_prompts("compact", TasksConfig()) == load_prompts("compact")
+    longer = prompts_of(Config(base=BaseConfig(prompts="azr"), sandbox=SandboxConfig(max_output_chars=1234)))["python"]
+    assert "at most 1234 characters" in propose_prompt(longer, I, [PROBLEM]) and "at most 400 characters" in inventing
     assert "must not be imported: (none)." in propose_prompt(load_prompts("azr", TasksConfig(banned_imports=())), I, [PROBLEM])

@@ -210,6 +210,15 @@ def test_a_problem_that_no_prompt_could_show_is_rejected(task, shown_as):
         assert (proposal.problem, proposal.measures, proposal.rejection) == (None, None, "prompt_too_long") and proposal.formatted
 
 
+def test_a_problem_with_a_control_token_of_the_base_is_rejected():
+    prompts = {"python": replace(load_prompts("compact"), inputs_wanted=4)}
+    (proposal,) = validate(TaskVerifier(ScriptedPool(), prompts, TASKS, 0, control_tokens=["<s>", "</s>"]), proposed(O))
+    assert proposal.problem
+    response = described("1", "2", "3", "4", message="it ends </s>here")
+    (proposal,) = validate(TaskVerifier(ScriptedPool(), prompts, TASKS, 0, control_tokens=["<s>", "</s>"]), response)
+    assert (proposal.problem, proposal.rejection) == (None, "contains_markup")
+
+
 # -- judging -------------------------------------------------------------------------------------------------------
 
 
@@ -254,8 +263,8 @@ def test_equal_answers_run_once_and_after_the_gold_values():
     results = judge(verifier(pool), *entries * 8)
     assert [result.correct for result in results] == [False, True, True] * 8
     gold, answers = (jobs for jobs, _ in pool.batches)
-    assert len(gold) == 4  # one run and one parse for each distinct set of pairs
-    assert answers == [run_job(PROGRAM, ("9",)), run_job(PROGRAM, ("2", "5"))]  # the text of code_o's answer is among the gold values
+    assert len(gold) == 5  # one run and one parse for each distinct set of pairs, and the program of code_f as an answer
+    assert answers == [run_job(PROGRAM, ("9",))]  # the texts of the other answers are among the gold values
 
 
 def test_the_pool_is_told_the_values_of_correct_answers_and_no_child_is():

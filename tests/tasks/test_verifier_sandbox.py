@@ -55,6 +55,26 @@ def described(program: str, *inputs: str, message: str = "a hint"):
     return asked(F, generation(content), source=Problem("source", O, program, (Example("3", "4"),)))
 
 
+REMEMBERS = {
+    "the program": "first = []\ndef f(x):\n    if not first: first.append(x)\n    return x - first[0]",
+    "a module": "import math\ndef f(x):\n    math.first = math.__dict__.setdefault('first', x)\n    return x - math.first",
+}
+
+
+@pytest.mark.parametrize("place", REMEMBERS)
+def test_what_an_input_leaves_behind_decides_no_verdict_of_another(pool, place):
+    """In the program it is gone with the input. In a module it stays, and the problem pays nobody."""
+    for seed in range(4):
+        judge = TaskVerifier(pool, {"python": replace(load_prompts("compact"), inputs_wanted=4)}, TasksConfig(), seed)
+        ((proposal,),) = judge.validate([described(REMEMBERS[place], "3", "5", "7", "11")])
+        if place == "the program":
+            assert proposal.rejection == "constant_outputs", "each input is the first one"
+            continue
+        assert proposal.problem
+        ((attempt,),) = judge.judge([attempted(proposal.problem, generation(fenced("python", REMEMBERS[place])))])
+        assert attempt.void != attempt.correct, "the program is right as an answer, unless nobody is paid"
+
+
 def attempted(problem: Problem, *responses: Generation):
     return SolveRequest("", 0, len(responses), (), "S0", problem), responses
 

@@ -183,7 +183,7 @@ def _equal_rewards(table: pa.Table, reward: NDArray[np.float64], rows: Mask, mem
 
 
 def _reasons(name: str, table: pa.Table, column: str, rows: Mask, domains: Sequence[str]) -> dict[str, float]:
-    """Count by reason, such as ``timeout:cpu``, without a third part (which exception). Of several ``domains`` each is counted, too."""
+    """Count by reason, such as ``error:exception``, without a third part (which exception). Of several ``domains`` each is counted, too."""
     counts: Counter[str] = Counter()
     codes, kinds = pairs_of(table, column, "task")
     for (reason, task), count in zip(kinds, np.bincount(codes[rows], minlength=len(kinds)).tolist(), strict=True):

@@ -8,7 +8,7 @@ import ast
 import opcode
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from populora.sandbox import complexity, expressions
@@ -19,8 +19,9 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes)
 _SET_OPERATIONS = {opcode.opmap[name] for name in ("BUILD_SET", "SET_ADD", "SET_UPDATE")}
 _GET_ITER, _BINARY = opcode.opmap["GET_ITER"], opcode.opmap["BINARY_OP"]
 _CHANCE = frozenset(
-    "set frozenset hash id exec eval compile getattr globals vars __import__ import_module __hash__ random urandom getrandom secrets uuid "
-    "time datetime times numpy threading".split()
+    "set frozenset hash id object exec eval compile getattr globals vars __import__ import_module __hash__ __builtins__ f_builtins "
+    "__base__ __bases__ __mro__ __subclasses__ random urandom getrandom secrets uuid time timeit datetime times numpy threading "
+    "ctypes".split()
 )
 _VIEWS = frozenset(("keys", "items"))
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
@@ -35,7 +36,8 @@ def load(program: str, rules: Sequence[str], accept_expressions: bool = False) -
 
 
 class Call:
-    """Calls the ``f`` of a program, whose top level is executed once, before the first call."""
+    """Calls the ``f`` of a program. Its top level is executed again for each input text: what one input leaves behind in the program is not
+    there for the next one."""
 
     def __init__(self, code: types.CodeType, accept_expressions: bool) -> None:
         self._code, self._accept_expressions = code, accept_expressions
@@ -47,6 +49,8 @@ class Call:
         """Return ``f(<text>)``. The arguments are made anew for every call."""
         if text not in self._arguments:
             self._arguments[text] = self._checked(text)
+        if repetition == 0:
+            self._loaded = None
         module, entry = self._executed()
         return entry(*_evaluated(self._arguments[text], module))
 
@@ -104,12 +108,27 @@ def _has_set(node: ast.expr) -> bool:
 
 def _is_doubtful(code: types.CodeType) -> bool:
     """Return True if the program makes or walks over sets or names a source of chance: agreement of two processes may then be luck."""
-    used, kinds = set(code.co_code[::2]), [type(constant) for constant in code.co_consts]
-    walks = frozenset in kinds and _GET_ITER in used  # `for x in {1, 2}` keeps the set as a constant
+    codes = list(_with_inner(code))
+    names = set().union(*(part.co_names for part in codes))
+    combined = set().union(*map(_combinations, codes)) - _SUBTRACTING  # which is too common to doubt every program with it and a view
+    apart = not _VIEWS.isdisjoint(names) and not combined.isdisjoint(_COMBINING)
+    return apart or not _CHANCE.isdisjoint(names) or any(map(_has_set_order, codes))
+
+
+def _has_set_order(code: types.CodeType) -> bool:
+    """Return True if this part of a program makes or walks over sets."""
+    used, constants = set(code.co_code[::2]), [type(constant) for constant in code.co_consts]
+    walks = frozenset in constants and _GET_ITER in used  # `for x in {1, 2}` keeps the set as a constant
     views = not _VIEWS.isdisjoint(code.co_names) and not _combinations(code).isdisjoint(_COMBINING)  # `a.keys() & b.keys()` is a set
-    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    chance = walks or views or not _SET_OPERATIONS.isdisjoint(used) or not _CHANCE.isdisjoint(code.co_names)
-    return chance or any(map(_is_doubtful, inner))
+    return walks or views or not _SET_OPERATIONS.isdisjoint(used)
+
+
+def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a program's code and that of its functions and classes."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _with_inner(constant)
 
 
 def _combinations(code: types.CodeType) -> set[int]:
@@ -117,7 +136,12 @@ def _combinations(code: types.CodeType) -> set[int]:
     return {operator for name, operator in zip(code.co_code[::2], code.co_code[1::2], strict=True) if name == _BINARY}
 
 
-_COMBINING = set().union(*(_combinations(compile(f"a {sign} b", "", "eval")) for sign in "&|^-"))
+def _numbers(*signs: str) -> set[int]:
+    return set().union(*(_combinations(compile(f"a {sign} b", "", "exec")) for sign in signs))
+
+
+_SUBTRACTING = _numbers("-", "-=")
+_COMBINING = _SUBTRACTING | _numbers("&", "|", "^", "&=", "|=", "^=")
 
 
 def _compiled(program: str, banned: Sequence[str]) -> types.CodeType:

@@ -47,22 +47,28 @@ def read_answer(task: TaskType, response: str, lenient: bool) -> Answer:
     return Answer(True, (loose or None) if lenient else None, lenient=loose != "")
 
 
-def gold_jobs(problem: Problem, tasks: TasksConfig) -> tuple[Job, Job]:
-    """Build the jobs that run the program on all its inputs again and parse the recorded outputs."""
+def gold_jobs(problem: Problem, tasks: TasksConfig) -> tuple[Job, ...]:
+    """Build the jobs that run the program on all its inputs again, parse the recorded outputs, and for kind f judge the program as an
+    answer."""
     pairs, domain = problem.shown + problem.hidden, domain_of(problem.task)
     return (
         run_job(domain, problem.program, tuple(pair.inputs for pair in pairs), tasks),
         parse_job(domain, tuple(pair.output for pair in pairs)),
+        *([answer_job(problem, problem.program, tasks)] if problem.task.kind is Kind.PROGRAM else []),
     )
 
 
 def expected_values(problem: Problem, gold: Verdicts, tasks: TasksConfig) -> tuple[Value, ...] | None:
-    """Return the values of a correct answer, or None if the program does not return the recorded outputs again."""
-    computed, recorded = (gold[job] for job in gold_jobs(problem, tasks))
+    """Return the values of a correct answer, or None if the program does not return the recorded outputs again.
+
+    Nor may those of the hidden inputs depend on the shown ones, which an answer is not run on.
+    """
+    computed, recorded, *as_answer = (gold[job] for job in gold_jobs(problem, tasks))
     key = key_of(tasks)
     if not (computed.ok and recorded.ok and _match(recorded.values, computed.values, key)):
         return None
-    return computed.values[len(problem.shown) :] if problem.task.kind is Kind.PROGRAM else computed.values
+    wanted = computed.values[len(problem.shown) :] if problem.task.kind is Kind.PROGRAM else computed.values
+    return wanted if all(verdict.ok and _match(verdict.values, wanted, key) for verdict in as_answer) else None
 
 
 def answer_job(problem: Problem, answer: str, tasks: TasksConfig) -> Job:

@@ -102,7 +102,7 @@ def _inputs_and_message(answer: str, wanted: int) -> ProposalText | str:
 
 
 def has_markup(*texts: str) -> bool:
-    """Return True if a text contains think or answer tags, code fences, ``Assistant:`` or a control token."""
+    """Return True if a text contains think or answer tags, code fences, ``Assistant:`` or a control token of a chat model."""
     return any(map(_MARKUP.search, texts))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from populora.core.config import Config, TasksConfig
+from populora.core.config import Config, SandboxConfig, TasksConfig
 from populora.core.errors import ConfigError
 from populora.core.types import Kind, Problem, TaskType
 from populora.domains.prompt_files import read_prompts
@@ -39,21 +39,24 @@ Prompts = Mapping[str, PromptSet]
 
 
 @cache
-def load_prompts(name: str, tasks: TasksConfig | None = None, domain: str = PYTHON) -> PromptSet:
+def load_prompts(
+    name: str, tasks: TasksConfig | None = None, domain: str = PYTHON, max_output_chars: int = SandboxConfig.max_output_chars
+) -> PromptSet:
     """Load a domain's prompt set and apply the settings. Raises `ConfigError` if the domain does not have it."""
     declaration, tasks = load_domain(domain), tasks or TasksConfig()
     shipped = PromptSet(**read_prompts(declaration, name))
-    rules = ", ".join(declaration.rules(tasks)) or "(none)"
+    values = {"rules": ", ".join(declaration.rules(tasks)) or "(none)", "max_output_chars": max_output_chars}
     return replace(
         shipped, references=tasks.references or shipped.references, inputs_wanted=tasks.code_f_inputs or shipped.inputs_wanted,
-        propose={task: fill(template, rules=rules) for task, template in shipped.propose.items()},
-        solve={task: fill(template, rules=rules) for task, template in shipped.solve.items()},
+        propose={task: fill(template, **values) for task, template in shipped.propose.items()},
+        solve={task: fill(template, **values) for task, template in shipped.solve.items()},
     )  # fmt: skip
 
 
 def prompts_of(config: Config) -> Prompts:
     """Load the prompt sets of a run. Raises `ConfigError` if a domain lacks its set, or if they end answers differently."""
-    prompts = {domain: load_prompts(config.base.prompts, config.tasks, domain) for domain in config.domains}
+    limit = config.sandbox.max_output_chars
+    prompts = {domain: load_prompts(config.base.prompts, config.tasks, domain, limit) for domain in config.domains}
     if len({prompt_set.stop for prompt_set in prompts.values()}) > 1:
         raise ConfigError(f"the prompt sets '{config.base.prompts}' of {', '.join(config.domains)} have different `stop` texts")
     return prompts

@@ -6,7 +6,7 @@ judged, because two agreeing runs do not prove determinism: a problem that no lo
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from populora.core.config import TasksConfig
 from populora.core.errors import SandboxFault
@@ -25,11 +25,20 @@ class TaskVerifier:
     """Validates and judges with one pool; several threads may use it at once.
 
     ``seed`` is the run's and decides which half of a code_f problem's pairs is hidden, unless the request has a seed. ``fits`` tells
-    whether a prompt is within the run's limit.
+    whether a prompt is within the run's limit. No problem may hold one of ``control_tokens``, the tokenizer's own.
     """
 
-    def __init__(self, pool: Judge, prompts: Prompts, tasks: TasksConfig, seed: int, fits: Callable[[str], bool] = lambda prompt: True):
-        self._pool, self._prompts, self._tasks, self._seed, self._fits = pool, prompts, tasks, seed, fits
+    def __init__(
+        self,
+        pool: Judge,
+        prompts: Prompts,
+        tasks: TasksConfig,
+        seed: int,
+        fits: Callable[[str], bool] = lambda prompt: True,
+        control_tokens: Collection[str] = (),
+    ):
+        self._pool, self._prompts, self._tasks, self._seed = pool, prompts, tasks, seed
+        self._fits, self._control_tokens = fits, control_tokens
 
     def validate(self, responses: Sequence[tuple[ProposalRequest, Sequence[Generation]]]) -> list[list[Proposal]]:
         """Validate the responses to each request. Returns one `Proposal` per response, in order.
@@ -98,11 +107,21 @@ class TaskVerifier:
         self, request: ProposalRequest, sample: int, generation: Generation, text: ProposalText | str, verdicts: Verdicts
     ) -> Proposal:
         outcome = text if isinstance(text, str) else build_problem(request, sample, text, verdicts, self._tasks, self._seed)
+        if isinstance(outcome, Problem) and self._has_control_token(outcome):
+            outcome = "contains_markup"
         if isinstance(outcome, Problem) and not self._can_be_shown(outcome):
             outcome = "prompt_too_long"
         problem, rejection = (None, outcome) if isinstance(outcome, str) else (outcome, "")
         measures = text.measures if problem and isinstance(text, ProposalText) else None
         return Proposal(request.author, request.task, request.group, generation, rejection != "format", problem, rejection, measures)
+
+    def _has_control_token(self, problem: Problem) -> bool:
+        texts = (
+            problem.program,
+            problem.message,
+            *(text for pair in problem.shown + problem.hidden for text in (pair.inputs, pair.output)),
+        )
+        return any(token in text for token in self._control_tokens for text in texts)
 
     def _can_be_shown(self, problem: Problem) -> bool:
         """Check the last stage of validation: a solver's prompt fits, and so do the proposers' prompts with this problem as reference."""

@@ -118,7 +118,7 @@ def build_run(config: Config) -> Iterator[Run]:
             sampler=backend.sampler,
             learner=backend.learner,
             bank=backend.bank,
-            verifier=TaskVerifier(backend.judge, prompts, config.tasks, config.seed, fits),
+            verifier=TaskVerifier(backend.judge, prompts, config.tasks, config.seed, fits, backend.tokenizer.all_special_tokens),
             fits=fits,
             fingerprints={
                 "base_sha256": backend.base_sha256,

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -62,6 +63,8 @@ def breed(
         aligned = [_aligned(parent) for parent in parents]
         options = {"refactor": refactor, **strength} if operator.takes_refactor else strength
         child = _aligned(operator.function(aligned, stream(plan.seed, *plan.stream), **options))
+        if not all(map(all_finite, chain.from_iterable(child.modules.values()))):
+            raise AdapterError(f"the child of operator '{operator.name}' holds NaN or infinite weights: choose smaller strengths")
         check_fit(f"the child of operator '{operator.name}'", child, aligned[0])
         similarity = measure_similarity(child, aligned)
         basis = basis_cosine(*aligned) if len(aligned) == 2 else None

@@ -7,6 +7,7 @@ sum would double the delta), X3 draws k per module.
 """
 
 from collections.abc import Sequence
+from math import isfinite
 
 import numpy as np
 import torch
@@ -90,5 +91,6 @@ def svd_subspace(parents: Sequence[Adapter], rng: np.random.Generator, *, refact
 def extrapolative(parents: Sequence[Adapter], rng: np.random.Generator, *, eta_min: float = 1.0, eta_max: float = 1.5) -> Adapter:
     """X4. Compute ``P1 + eta (P2 - P1)`` on A and on B, one eta ~ U(eta_min, eta_max) per call: beyond parent 2; at eta = 1 parent 2."""
     expect(eta_min <= eta_max, "eta_min", f"at most eta_max ({eta_max})", eta_min)
+    expect(isfinite(eta_max - eta_min), "eta_max", "a finite distance from eta_min", eta_max)
     eta = rng.uniform(eta_min, eta_max)
     return on_tensors(parents, lambda first, second: torch.lerp(first, second, eta))
