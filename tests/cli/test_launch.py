@@ -169,7 +169,9 @@ def test_a_base_in_a_folder_is_found_from_where_the_scripts_run(tmp_path, monkey
     (tmp_path / "models" / "q").mkdir(parents=True)
     written(tmp_path / "job", "slurm", "paper_4t4s", "--base.path", "models/q")
     assert load_config(tmp_path / "job" / "settings.toml").base.path == str(tmp_path / "models" / "q")
-    with pytest.raises(ConfigError, match=r"base\.path is 'models/q', a folder of this machine: expected its path on the volume"):
+    with pytest.raises(
+        ConfigError, match=r"base\.path is 'models/q', a folder of this machine: expected its path on the volume, such as /data/q"
+    ):
         main(["kubernetes", "paper_4t4s", "--image", "a", "--base.path", "models/q"])
 
 

@@ -11,7 +11,7 @@ from experiments.tiny_base.samples import draw_sample
 from populora.core.config import TasksConfig
 from populora.core.types import CODE_TYPES, Example, Generation, Problem, TaskType
 from populora.sandbox.pool import SandboxPool
-from populora.sandbox.protocol import Limits
+from populora.sandbox.protocol import Job, Limits
 from populora.tasks.attempts import SolveRequest
 from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import load_prompts
@@ -73,6 +73,13 @@ def test_what_an_input_leaves_behind_decides_no_verdict_of_another(pool, place):
         assert proposal.problem
         ((attempt,),) = judge.judge([attempted(proposal.problem, generation(fenced("python", REMEMBERS[place])))])
         assert attempt.void != attempt.correct, "the program is right as an answer, unless nobody is paid"
+
+
+def test_a_large_table_of_a_program_counts_once_whatever_the_number_of_inputs():
+    program = "TABLE = [0] * 5_000_000\ndef f(x):\n    return TABLE[0] + x"  # 40 MB
+    with SandboxPool(Limits(cpu_seconds=10.0, memory_mb=300), workers=1, allow_weak=True) as pool:
+        (verdict,) = pool.run([Job("run", program, tuple(map(str, range(10))))])
+    assert verdict.ok, verdict
 
 
 def attempted(problem: Problem, *responses: Generation):

@@ -57,6 +57,12 @@ def test_references_and_problems_that_fill_a_batch_were_in_the_buffer_when_the_s
     assert step.after - step.before, "the problems of the step are stored, but only at its end"
 
 
+def test_the_special_tokens_of_the_base_are_those_that_no_problem_may_hold():
+    with build_run(SMALL) as run:
+        tokens = run.verifier._control_tokens
+    assert {"<pad>", "<eos>"} <= set(tokens) and "" not in tokens and "def f(" not in tokens
+
+
 def test_the_step_size_falls_by_the_steps_of_the_run(monkeypatch):
     decaying = replace(SMALL.learner, decay_steps=4)
     with build_run(replace(SMALL, learner=decaying, evaluation=EvaluationConfig())) as run:

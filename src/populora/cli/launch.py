@@ -164,9 +164,9 @@ def _base_path(args: Slurm | Kubernetes | Ssh, config: Config) -> str:
         return path
     if isinstance(args, Kubernetes):
         raise ConfigError(
-            f"base.path is '{path}', a folder of this machine: expected its path on the volume, such as /populora/{Path(path).name}"
+            f"base.path is '{path}', a folder of this machine: expected its path on the volume, such as /data/{Path(path).name}"
         )
-    return str(Path(path).resolve())
+    return str(Path(path).absolute())
 
 
 def launch_files(args: Slurm | Kubernetes | Ssh, config: Config, title: str) -> dict[str, str]:

@@ -284,7 +284,8 @@ class SandboxConfig:
     workers: int = 2
     """Programs that run at the same time."""
     cpu_seconds: float = 2.0
-    """CPU time of one check of a program: over all its inputs, and both calls on each. A ``code_f`` proposal with ten inputs has twenty."""
+    """CPU time of one check of a program: for each of its inputs, its top level once and ``f`` twice. A ``code_f`` proposal with ten inputs
+    has twenty calls."""
     wall_seconds: float = 10.0
     """Time that a program may wait. The limit moves on while it computes."""
     memory_mb: int = 1024

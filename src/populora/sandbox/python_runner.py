@@ -5,6 +5,7 @@ and compare as another. Hence there is no ``write_inputs`` or ``write_output``.
 """
 
 import ast
+import gc
 import opcode
 import sys
 import types
@@ -49,8 +50,10 @@ class Call:
         """Return ``f(<text>)``. The arguments are made anew for every call."""
         if text not in self._arguments:
             self._arguments[text] = self._checked(text)
-        if repetition == 0:
+        if repetition == 0 and self._loaded:  # collected, because its functions hold it: a large table would count once for each input
             self._loaded = None
+            sys.modules.pop("program", None)
+            gc.collect()
         module, entry = self._executed()
         return entry(*_evaluated(self._arguments[text], module))
 

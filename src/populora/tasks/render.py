@@ -45,11 +45,11 @@ def load_prompts(
     """Load a domain's prompt set and apply the settings. Raises `ConfigError` if the domain does not have it."""
     declaration, tasks = load_domain(domain), tasks or TasksConfig()
     shipped = PromptSet(**read_prompts(declaration, name))
-    values = {"rules": ", ".join(declaration.rules(tasks)) or "(none)", "max_output_chars": max_output_chars}
+    rules = ", ".join(declaration.rules(tasks)) or "(none)"
     return replace(
         shipped, references=tasks.references or shipped.references, inputs_wanted=tasks.code_f_inputs or shipped.inputs_wanted,
-        propose={task: fill(template, **values) for task, template in shipped.propose.items()},
-        solve={task: fill(template, **values) for task, template in shipped.solve.items()},
+        propose={task: fill(text, rules=rules, max_output_chars=max_output_chars) for task, text in shipped.propose.items()},
+        solve={task: fill(text, rules=rules) for task, text in shipped.solve.items()},
     )  # fmt: skip
 
 

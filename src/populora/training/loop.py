@@ -112,13 +112,14 @@ def build_run(config: Config) -> Iterator[Run]:
         backend.bank.initialise(config.seed, config.lora.ranks)
 
         fits = prompt_fits(backend.tokenizer, config.selfplay.max_prompt_tokens)
+        control_tokens = [token.content for token in backend.tokenizer.added_tokens_decoder.values() if token.special and token.content]
         run = Run(
             config=config,
             prompts=prompts,
             sampler=backend.sampler,
             learner=backend.learner,
             bank=backend.bank,
-            verifier=TaskVerifier(backend.judge, prompts, config.tasks, config.seed, fits, backend.tokenizer.all_special_tokens),
+            verifier=TaskVerifier(backend.judge, prompts, config.tasks, config.seed, fits, control_tokens),
             fits=fits,
             fingerprints={
                 "base_sha256": backend.base_sha256,

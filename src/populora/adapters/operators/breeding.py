@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -63,9 +62,7 @@ def breed(
         aligned = [_aligned(parent) for parent in parents]
         options = {"refactor": refactor, **strength} if operator.takes_refactor else strength
         child = _aligned(operator.function(aligned, stream(plan.seed, *plan.stream), **options))
-        if not all(map(all_finite, chain.from_iterable(child.modules.values()))):
-            raise AdapterError(f"the child of operator '{operator.name}' holds NaN or infinite weights: choose smaller strengths")
-        check_fit(f"the child of operator '{operator.name}'", child, aligned[0])
+        check_fit(f"the child of operator '{operator.name}'", child, aligned[0], cure="choose smaller strengths")
         similarity = measure_similarity(child, aligned)
         basis = basis_cosine(*aligned) if len(aligned) == 2 else None
         for index, (parent, cosine) in enumerate(zip(aligned, similarity.cosines, strict=True), start=1):
@@ -156,8 +153,13 @@ def _aligned(adapter: Adapter) -> Adapter:
     return replace(adapter, modules={name: (a.clone(), b.clone()) for name, (a, b) in sorted(adapter.modules.items())})
 
 
-def check_fit(label: str, adapter: Adapter, model: Adapter, model_label: str = "parent 1") -> None:
-    """Raise `AdapterError` unless ``adapter`` is finite fp32 with the rank, alpha, modules and shapes of ``model``."""
+def check_fit(
+    label: str, adapter: Adapter, model: Adapter, model_label: str = "parent 1", cure: str = "use an earlier checkpoint of it"
+) -> None:
+    """Raise `AdapterError` unless ``adapter`` is finite fp32 with the rank, alpha, modules and shapes of ``model``.
+
+    ``cure`` is what to do about weights that are not finite.
+    """
     if (adapter.rank, adapter.alpha) != (model.rank, model.alpha):
         raise AdapterError(
             f"{label} has rank {adapter.rank} and alpha {adapter.alpha}, expected {model.rank} and {model.alpha} as in "
@@ -174,4 +176,4 @@ def check_fit(label: str, adapter: Adapter, model: Adapter, model_label: str = "
             if tensor.dtype != torch.float32:
                 raise AdapterError(f"{label}, {letter} of '{name}': expected float32, got {tensor.dtype}; convert the adapter first")
             if not all_finite(tensor):
-                raise AdapterError(f"{label}, {letter} of '{name}' holds NaN or infinite weights: use an earlier checkpoint of it")
+                raise AdapterError(f"{label}, {letter} of '{name}' holds NaN or infinite weights: {cure}")
