@@ -197,6 +197,11 @@ def _try(variant: Variant, lora: LoraConfig) -> None:
 def _noise(lora: LoraConfig, seed: int) -> Adapter:
     """Make an adapter of two small modules, which are named as those of a base: operators of others may read the names."""
     size, draws = 2 * lora.rank, torch.Generator().manual_seed(seed)
-    names = [f"model.layers.{layer}.self_attn.q_proj" for layer in range(2)]
-    shapes = (lora.rank, size), (size, lora.rank)
-    return Adapter({name: tuple(torch.randn(shape, generator=draws) for shape in shapes) for name in names}, lora.rank, lora.alpha)
+    modules = {
+        f"model.layers.{layer}.self_attn.q_proj": (
+            torch.randn(lora.rank, size, generator=draws),
+            torch.randn(size, lora.rank, generator=draws),
+        )
+        for layer in range(2)
+    }
+    return Adapter(modules, lora.rank, lora.alpha)
