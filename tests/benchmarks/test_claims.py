@@ -107,20 +107,20 @@ def test_a_confirmation_says_what_is_ahead_on_the_held_back_suite():
 def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
     accuracies = {**dict.fromkeys([*PROTOCOL["ideas"]["references"], *PROTOCOL["ideas"]["arms"]], 0.5)}
     accuracies |= {"decay": 0.53, "kl": 0.512, "soup": 0.6, "several": 0.517, "learnability": 0.52, "centring": 0.516}
-    means = {name: dict.fromkeys(ideas.COLUMNS, value) for name, value in accuracies.items()}
+    medians = {name: dict.fromkeys(ideas.COLUMNS, value) for name, value in accuracies.items()}
     counts = ideas.needed_runs()
     assert counts == {"4t4s": 8, "agent": 24, "agent_x4": 5, **dict.fromkeys(PROTOCOL["ideas"]["arms"], 3)}
-    assert ideas.taken(means, counts) == ["soup", "decay", "learnability"]
-    assert ideas.taken({**means, "4t4s": means["soup"]}, counts) == []
+    assert ideas.taken(medians, counts) == ["soup", "decay", "learnability"]
+    assert ideas.taken({**medians, "4t4s": medians["soup"]}, counts) == []
     for early in ({"kl": 1}, {"agent_x4": 4}):
-        assert ideas.taken(means, counts | early) is None, "before all runs are there"
-    worse = {**means, "kl": dict.fromkeys(ideas.COLUMNS, 0.47)}
+        assert ideas.taken(medians, counts | early) is None, "before all runs are there"
+    worse = {**medians, "kl": dict.fromkeys(ideas.COLUMNS, 0.47)}
     assert (
-        ideas.given_up(means) == []
+        ideas.given_up(medians) == []
         and ideas.given_up(worse) == ["kl"]
-        and ideas.taken(worse, counts | {"kl": 1}) == ideas.taken(means, counts)
+        and ideas.taken(worse, counts | {"kl": 1}) == ideas.taken(medians, counts)
     )
-    names = ideas.taken(means, counts)
+    names = ideas.taken(medians, counts)
     assert (
         ideas.chosen(None, accuracies, counts) is None
         and ideas.chosen([], accuracies, counts) == []
@@ -129,7 +129,7 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
     assert ideas.chosen(names, accuracies, counts) is None, "before the runs of all together"
     for accuracy, expected in ((0.61, names), (0.59, ["soup"])):
         assert ideas.chosen(names, {**accuracies, "together": accuracy}, {**counts, "together": 3}) == expected
-    rows = page.ideas_table(means, counts).splitlines()
+    rows = page.ideas_table(medians, counts).splitlines()
     assert rows[2].startswith("| `4t4s` |  | 8 of 8 | 0.5 |") and "| `learner.decay_steps = 200` | 3 of 3 |" in rows[6]
 
 

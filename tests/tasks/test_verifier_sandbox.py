@@ -55,6 +55,21 @@ def described(program: str, *inputs: str, message: str = "a hint"):
     return asked(F, generation(content), source=Problem("source", O, program, (Example("3", "4"),)))
 
 
+def attempted(problem: Problem, *responses: Generation):
+    return SolveRequest("", 0, len(responses), (), "S0", problem), responses
+
+
+def attempt(problem: Problem, *contents: str):
+    return attempted(problem, *map(generation, contents))
+
+
+def returning(expression: str) -> str:
+    return f"def f(x):\n    return {expression}"
+
+
+# -- the tiny base's own documents ---------------------------------------------------------------------------------
+
+
 REMEMBERS = {
     "the program": "first = []\ndef f(x):\n    if not first: first.append(x)\n    return x - first[0]",
     "a module": "import math\ndef f(x):\n    math.first = math.__dict__.setdefault('first', x)\n    return x - math.first",
@@ -80,21 +95,6 @@ def test_a_large_table_of_a_program_counts_once_whatever_the_number_of_inputs():
     with SandboxPool(Limits(cpu_seconds=10.0, memory_mb=300), workers=1, allow_weak=True) as pool:
         (verdict,) = pool.run([Job("run", program, tuple(map(str, range(10))))])
     assert verdict.ok, verdict
-
-
-def attempted(problem: Problem, *responses: Generation):
-    return SolveRequest("", 0, len(responses), (), "S0", problem), responses
-
-
-def attempt(problem: Problem, *contents: str):
-    return attempted(problem, *map(generation, contents))
-
-
-def returning(expression: str) -> str:
-    return f"def f(x):\n    return {expression}"
-
-
-# -- the tiny base's own documents ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("task", CODE_TYPES)

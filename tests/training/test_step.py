@@ -59,8 +59,8 @@ def test_references_and_problems_that_fill_a_batch_were_in_the_buffer_when_the_s
 
 def test_the_special_tokens_of_the_base_are_those_that_no_problem_may_hold():
     with build_run(SMALL) as run:
-        tokens = run.verifier._control_tokens
-    assert {"<pad>", "<eos>"} <= set(tokens) and "" not in tokens and "def f(" not in tokens
+        found = run.verifier._control_token.fullmatch
+    assert found("<pad>") and found("<eos>") and not found("") and not found("def f(")
 
 
 def test_the_step_size_falls_by_the_steps_of_the_run(monkeypatch):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -94,16 +95,12 @@ def _check_out(args: Breed) -> Path:
 
 def _plan(args: Breed) -> Lineage:
     from populora.adapters.operators import get_operator
-    from populora.adapters.operators.registry import parse_strength
+    from populora.adapters.operators.registry import parse_strengths
 
     operator = get_operator(args.operator)
     operator.check_arity(len(args.parents))
     operator.check_refactor("" if args.refactor == "revive" else args.refactor)
-    strength: dict[str, float | str] = {}
-    for name, value in (parse_strength(text) for group in args.strength for text in group):
-        if name in strength:
-            raise ConfigError(f"--strength: expected each name once, got '{name}' twice")
-        strength[name] = value
+    strength = parse_strengths(chain.from_iterable(args.strength), "--strength")
     return Lineage("child", 1, 0, operator.name, stream=("breed",), strength=strength, refactor=args.refactor, seed=args.seed)
 
 

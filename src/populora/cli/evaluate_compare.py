@@ -65,11 +65,10 @@ def _read_arm(text: str, mode: str, benchmarks: Sequence[str]) -> tuple[Compared
         raise ConfigError(f"'{folder}' has no extraction mode '{mode}': expected one of {', '.join(modes)}")
     models = [model for model in evaluation.models if model.name in selected or f"{model.role}s" in selected]
     models = models or [model for model in evaluation.models if model.role != "base"] or evaluation.models
-    names = {model.name for model in models}
-    of_models = [score for score in evaluation.scores if score.model in names and score.benchmark in benchmarks]
-    sizes = {
-        score.benchmark: score.items for score in sorted(of_models, key=lambda score: score.graded)
-    }  # void items are known from verdicts
+    judged = {model.name for model in models}
+    scores = [score for score in evaluation.scores if score.model in judged and score.benchmark in benchmarks]
+    scores.sort(key=lambda score: score.graded)  # the last one counts: void items are known from verdicts alone
+    sizes = {score.benchmark: score.items for score in scores}
     return read_arm(folder, text, models, sizes, mode), folder, models
 
 

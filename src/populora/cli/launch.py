@@ -132,7 +132,7 @@ def cluster_config(args: Slurm | Kubernetes | Ssh) -> Config:
         raise ConfigError(f"expected at least one machine, got --nodes {args.nodes} --gpus {args.gpus} --cpus {args.cpus}")
     if isinstance(args, Ssh) and len(set(args.hosts)) != args.nodes:
         raise ConfigError(f"expected --hosts with the names of --nodes {args.nodes} machines, got {' '.join(args.hosts) or 'none'}")
-    if isinstance(args, Ssh) and any("@" in host for host in args.hosts[:1]):
+    if isinstance(args, Ssh) and "@" in args.hosts[0]:
         raise ConfigError(
             f"--hosts begins with {args.hosts[0]}: expected a name or an address, because Ray meets there; put the user into ~/.ssh/config"
         )

@@ -113,8 +113,7 @@ def _is_doubtful(code: types.CodeType) -> bool:
     """Return True if the program makes or walks over sets or names a source of chance: agreement of two processes may then be luck."""
     codes = list(_with_inner(code))
     names = set().union(*(part.co_names for part in codes))
-    combined = set().union(*map(_combinations, codes)) - _SUBTRACTING  # which is too common to doubt every program with it and a view
-    apart = not _VIEWS.isdisjoint(names) and not combined.isdisjoint(_COMBINING)
+    apart = not _VIEWS.isdisjoint(names) and not all(_combinations(part).isdisjoint(_COMBINING_APART) for part in codes)
     return apart or not _CHANCE.isdisjoint(names) or any(map(_has_set_order, codes))
 
 
@@ -143,8 +142,9 @@ def _numbers(*signs: str) -> set[int]:
     return set().union(*(_combinations(compile(f"a {sign} b", "", "exec")) for sign in signs))
 
 
-_SUBTRACTING = _numbers("-", "-=")
-_COMBINING = _SUBTRACTING | _numbers("&", "|", "^", "&=", "|=", "^=")
+_COMBINING_APART = _numbers("&", "|", "^", "&=", "|=", "^=")
+"""Operators that may combine a view which another part of the program made. Subtracting is too common to doubt every program with it."""
+_COMBINING = _COMBINING_APART | _numbers("-", "-=")
 
 
 def _compiled(program: str, banned: Sequence[str]) -> types.CodeType:

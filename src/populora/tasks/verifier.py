@@ -5,6 +5,7 @@ deviations. This process only moves text and compares keys that the sandbox made
 judged, because two agreeing runs do not prove determinism: a problem that no longer reproduces is void for both sides.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -38,7 +39,7 @@ class TaskVerifier:
         control_tokens: Collection[str] = (),
     ):
         self._pool, self._prompts, self._tasks, self._seed = pool, prompts, tasks, seed
-        self._fits, self._control_tokens = fits, control_tokens
+        self._fits, self._control_token = fits, re.compile("|".join(map(re.escape, control_tokens)) or "(?!)")  # never found without any
 
     def validate(self, responses: Sequence[tuple[ProposalRequest, Sequence[Generation]]]) -> list[list[Proposal]]:
         """Validate the responses to each request. Returns one `Proposal` per response, in order.
@@ -121,7 +122,7 @@ class TaskVerifier:
             problem.message,
             *(text for pair in problem.shown + problem.hidden for text in (pair.inputs, pair.output)),
         )
-        return any(token in text for token in self._control_tokens for text in texts)
+        return any(map(self._control_token.search, texts))
 
     def _can_be_shown(self, problem: Problem) -> bool:
         """Check the last stage of validation: a solver's prompt fits, and so do the proposers' prompts with this problem as reference."""

@@ -8,7 +8,7 @@ Entry points are loaded when a name that is not built in is asked for, never at 
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -143,7 +143,17 @@ def available_operators() -> dict[str, Operator]:
     return OPERATORS | {point.name: _load(point) for point in entry_points(group=GROUP)}
 
 
-def parse_strength(text: str) -> tuple[str, float | str]:
+def parse_strengths(texts: Iterable[str], where: str) -> dict[str, float | str]:
+    """Read strengths written ``NAME=VALUE``. Raises `ConfigError`, for a name that comes twice with ``where`` it did."""
+    strengths: dict[str, float | str] = {}
+    for name, value in map(_parse_strength, texts):
+        if name in strengths:
+            raise ConfigError(f"{where}: expected each name once, got '{name}' twice")
+        strengths[name] = value
+    return strengths
+
+
+def _parse_strength(text: str) -> tuple[str, float | str]:
     """Split a strength written ``NAME=VALUE`` into its name and its value, a number if it reads as one. Raises `ConfigError`."""
     name, _, value = text.partition("=")
     if not (name and value):

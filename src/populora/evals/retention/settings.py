@@ -15,7 +15,7 @@ import torch
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators import OPERATORS, Operator, get_operator
 from populora.adapters.operators.breeding import breed
-from populora.adapters.operators.registry import parse_strength
+from populora.adapters.operators.registry import parse_strengths
 from populora.adapters.svd import Refactor
 from populora.core.config import (
     BaseConfig,
@@ -124,10 +124,7 @@ def read_variant(text: str, refactor: str) -> Variant:
     """Parse the text of a variant; ``refactor`` applies where it names none. Raises `ConfigError`."""
     name, *words = text.split() or [""]
     operator, swapped = get_operator(name), "swapped" in words
-    named = [parse_strength(word) for word in words if word != "swapped"]
-    strength = dict(named)
-    if len(strength) < len(named):
-        raise ConfigError(f"'{text}': a strength is given twice")
+    strength = parse_strengths((word for word in words if word != "swapped"), f"'{text}', a strength is given twice")
     chosen = str(strength.pop("refactor", refactor))
     if chosen not in get_args(Refactor):
         raise ConfigError(f"'{text}', refactor: expected one of {', '.join(get_args(Refactor))}, got '{chosen}'")
