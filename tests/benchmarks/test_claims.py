@@ -55,7 +55,8 @@ def test_every_planned_run_has_settings_that_the_trainer_takes():
     assert len({run.name for run in runs}) == len(runs)
     for run in {run.arm: run for run in runs}.values():
         settings = parse_settings(Train, [PROTOCOL["preset"], *run.flags()], "train").settings
-        assert settings.learner.role_weights == "equal" and settings.threads == 1 and not settings.evaluation.every
+        assert settings.learner.role_weights == ("tokens" if run.arm == "agent_tokens" else "equal")
+        assert settings.threads == 1 and not settings.evaluation.every
         assert settings.steps % settings.keep_checkpoints_every == 0
     assert {run.settings["learner.learning_rate"] for run in planned_runs(RATES) if run.arm.startswith("agent")} == {1e-3, 4e-3}
 
