@@ -49,6 +49,15 @@ def test_a_batch_script_asks_for_the_machines_and_starts_ray_on_all(tmp_path):
     assert config.population.members == 16
 
 
+def test_machines_with_too_few_cores_for_the_sandbox_are_refused(tmp_path):
+    arguments = ("slurm", "one_gpu_1.5b", "--nodes", "2", "--gpus", "1")
+    with pytest.raises(
+        ConfigError, match=r"needs 10 CPUs and 1 GPUs on one machine, the largest has 8 CPUs and 1 GPUs: lower sandbox.workers"
+    ):
+        main([*arguments, "-o", str(tmp_path / "job")])
+    written(tmp_path / "job", *arguments, "--cpus", "10")
+
+
 def test_settings_of_one_process_get_a_learner_and_an_engine_for_each_gpu(tmp_path):
     written(tmp_path / "job", "slurm", "one_gpu_1.5b", "--nodes", "2", "--gpus", "4")
     config = load_config(tmp_path / "job" / "settings.toml")

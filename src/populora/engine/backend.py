@@ -11,8 +11,9 @@ from populora.domains.registry import sandbox_limits
 from populora.engine.bank import Bank
 from populora.engine.learning.learner import InProcessLearner, Learner
 from populora.engine.model.adapted_model import AdaptedModel
-from populora.engine.model.base_shape import check_memory
+from populora.engine.model.base_shape import check_memory, read_base_shape
 from populora.engine.model.loading import base_fingerprint, load_base, load_tokenizer
+from populora.engine.planning.memory import check_vllm_cache
 from populora.engine.planning.planner import check_context
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.sampler import Sampler
@@ -81,9 +82,12 @@ def open_engine(config: Config, slots: int) -> Iterator[tuple[Sampler, str]]:
 
 @contextmanager
 def _open_sampler(config: Config, tokenizer: Any, adapted: AdaptedModel | None, slots: int) -> Iterator[Sampler]:
-    """Open a sampler for the longest prompt and response. vLLM needs no ``adapted`` model, it has its own base."""
+    """Open a sampler for the longest prompt and response. vLLM needs no ``adapted`` model, it has its own base. Raises `ConfigError` if
+    its cache or context is too small, where vLLM would name settings of its own."""
     if adapted is None or config.engine.backend == "vllm":
-        context = config.selfplay.max_prompt_tokens + config.selfplay.max_response_tokens
+        context, shape = config.selfplay.max_prompt_tokens + config.selfplay.max_response_tokens, read_base_shape(config.base)
+        check_context(config, shape.context)
+        check_vllm_cache(config, shape)
         with closing(VllmSampler(config, tokenizer, slots, context)) as sampler:
             yield sampler
         return

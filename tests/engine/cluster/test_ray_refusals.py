@@ -20,7 +20,7 @@ from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains
 from populora.engine.cluster.actor_pool import MAX_RETRIES, ActorKind, ActorPool, Call
 from populora.engine.cluster.cluster_sampler import ClusterSampler
-from populora.engine.cluster.placement import ActorPlace, _connect, join_ray, place_actors
+from populora.engine.cluster.placement import ActorPlace, _connect, check_bundles, join_ray, place_actors
 from populora.engine.cluster.ray_backend import _agreed, agreed_isolation
 from populora.engine.cluster.verifier_actor import VerifierInfo
 from populora.training.loop import train
@@ -137,6 +137,9 @@ def deadly() -> type:
         def die(self, *arguments: object) -> None:
             os._exit(1)
 
+        def fail(self) -> None:
+            raise RuntimeError("Executor failed.")
+
         sample, close = die, work
 
     return Deadly
@@ -154,7 +157,7 @@ def make_pool(cluster):
     """``make_pool(name, mode)``: a pool with one actor that dies on demand."""
 
     def make(name: str, mode: str = "alike", cpus: float = 0.0, wait_seconds: float = 20.0) -> ActorPool:
-        kind = ActorKind(name, deadly(), cpus, concurrency=4)
+        kind = ActorKind(name, deadly(), cpus, concurrency=4, breaks=name == "engine")
         return ActorPool(cluster, kind, [[ActorPlace(0)]], lambda index, call: call("open", mode), wait_seconds)
 
     return make
@@ -171,12 +174,36 @@ def test_too_few_machines_are_refused_before_any_model_loads(tmp_path, cluster, 
     assert_refused(tmp_path, config, ConfigError, message)
 
 
+def test_a_bundle_that_no_machine_can_hold_is_refused():
+    placement = place_actors(replace(OFF, cluster=ClusterConfig(learners=2, engines=2), sandbox=SandboxConfig(workers=8)))
+    assert [bundle["CPU"] for bundle in placement.bundles] == [10, 2]
+    check_bundles(placement, [{"CPU": 4.0}, {"CPU": 10.0}])
+    with pytest.raises(
+        ConfigError, match=r"verifiers beside it needs 10 CPUs on one machine, the largest has 8 CPUs: lower sandbox.workers"
+    ):
+        check_bundles(placement, [{"CPU": 8.0}] * 4)
+    with pytest.raises(ConfigError, match="needs 10 CPUs and 1 GPUs on one machine, the largest has 64 CPUs and 0 GPUs"):
+        check_bundles(replace(placement, bundles=({"CPU": 10.0, "GPU": 1.0},)), [{"CPU": 64.0}])
+
+
 @pytest.mark.ray
 def test_a_call_that_always_kills_its_actor_ends_the_run(make_pool):
     pool = make_pool("engine")
     with pytest.raises(ClusterError, match=rf"engine 0 was lost {MAX_RETRIES + 1} times in a row"):
         pool.run([Call(0, "work"), Call(0, "die"), Call(0, "work")])  # though the others succeed each time
     assert pool.faults == MAX_RETRIES
+
+
+@pytest.mark.ray
+def test_an_engine_that_fails_though_its_process_lives_is_replaced(make_pool, cluster):
+    """As one whose workers of vLLM have died."""
+    engines = make_pool("engine")
+    with pytest.raises(ClusterError, match=r"engine 0 was lost 4 times .* \(last: RuntimeError: Executor failed\.\)"):
+        engines.run([Call(0, "fail")])
+    assert engines.faults == MAX_RETRIES and engines.run([Call(0, "work")]) == [True]
+    verifiers = make_pool("verifier")
+    with pytest.raises(cluster.ray.exceptions.RayTaskError, match="Executor failed"):
+        verifiers.run([Call(0, "fail")])
 
 
 @pytest.mark.ray

@@ -104,6 +104,17 @@ def test_only_the_cpu_and_cuda_devices_are_accepted(monkeypatch, name):
         loading.load_base(BaseConfig(device="cuda:2"))
 
 
+@pytest.mark.parametrize(("name", "current"), [("cuda:1", [torch.device("cuda:1")]), ("cuda", []), ("cpu", [])])
+def test_a_second_gpu_is_the_current_device_before_anything_is_on_it(monkeypatch, tmp_path, name, current):
+    """CUDA graphs and streams are made on the current device."""
+    made: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", made.append)
+    with pytest.raises(BaseModelError, match="loading failed"):
+        loading.load_base(BaseConfig(path=str(tmp_path), device=name))
+    assert made == current
+
+
 def test_a_target_that_matches_nothing_is_refused_with_what_there_is(make_base):
     with pytest.raises(BaseModelError, match=r"'qproj' matches no linear module of the base; it has down_proj, gate_proj, k_proj"):
         AdaptedModel(make_base(), ("k_proj", "qproj"), 1, 4, 8.0)

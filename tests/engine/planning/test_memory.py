@@ -26,7 +26,7 @@ from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.fusion import fuse_norms
 from populora.engine.model.head import CHUNK_ELEMENTS
 from populora.engine.model.packing import PromptGroup, pack
-from populora.engine.planning.decoding_memory import inprocess_rows, rows_at_a_time
+from populora.engine.planning.decoding_memory import PREFILL_TOKENS, inprocess_rows, rows_at_a_time
 from populora.engine.planning.memory import (
     ACTIVATIONS,
     CACHE,
@@ -165,6 +165,23 @@ def test_an_engine_of_vllm_has_room_for_a_draw_of_all_rows_and_the_tokens_of_a_f
     assert part(one, "tokens of a forward") == 8192 * 2 * (3 * 18_944 + 2 * 3584)
     assert part(two, "tokens of a forward") == 8192 * 2 * (3 * 18_944 / 2 + 2 * 3584)
     assert part(many, "tokens of a forward") * 8192 == part(one, "tokens of a forward") * 10_000
+
+
+def test_vllm_spreads_one_factor_of_each_module_over_its_gpus_and_rounds_ranks_up(seven, paper, planned):
+    assert part(planned(replace(paper(), lora=LoraConfig(rank=33))), "adapters") == 9 * 2 * SINGLE * 64 / 32
+    spread = 28 * 32 * (3584 + 512 + 512 + 3584)  # B of q, k and v, A of o
+    whole = 28 * 32 * 4 * 3584
+    assert spread + whole == SINGLE
+    assert part(planned(paper(tensor_parallel=4)), "adapters") == 9 * 2 * (spread / 4 + whole)
+
+
+def test_an_engine_of_a_cluster_has_room_for_the_prompts_of_a_forward(paper, planned):
+    config = paper(backend="inprocess", cache_mb=8192)
+    longer = replace(config, selfplay=SelfplayConfig(max_prompt_tokens=20_000))
+    token = 56 * 1024 + 2 * (3 * 18_944 + 2 * 3584)
+    assert part(planned(config), "prompts of a forward") == PREFILL_TOKENS * token
+    assert part(planned(longer), "prompts of a forward") == 20_000 * token
+    assert part(planned(config, gpus=1), "prompts of a forward") == 0  # the activations of the learner are more, at another time
 
 
 def test_a_learner_of_a_cluster_has_room_for_its_adapters_and_a_borrowed_one(paper, planned):

@@ -2,6 +2,10 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from array import array
 from dataclasses import replace
 from importlib import metadata
@@ -12,10 +16,11 @@ import torch
 from small_run import SMALL, Silent
 from vllm_tests import DEVICE, needs_vllm
 
-from populora.core.config import BaseConfig, EngineConfig, LearnerConfig, LoraConfig
+from populora.core.config import BaseConfig, EngineConfig, LearnerConfig, LoraConfig, SelfplayConfig
 from populora.core.config_check import check
 from populora.core.errors import AdapterEffectError, ConfigError, EngineError
 from populora.core.types import Request
+from populora.engine import backend as engine_backend
 from populora.engine.planning.memory import forward_tokens
 from populora.engine.sampling import vllm as backend
 from populora.engine.sampling.vllm import VllmSampler, check_vllm, engine_settings
@@ -73,6 +78,50 @@ def test_vllm_computes_in_the_process_that_samples_where_ctrl_c_cannot_end_it_al
     monkeypatch.delenv("VLLM_ENABLE_V1_MULTIPROCESSING", raising=False)
     check_vllm("cpu")
     assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+
+
+def test_vllm_tells_nobody_of_a_run(monkeypatch):
+    installed(monkeypatch, vllm="0.32.0")
+    monkeypatch.delenv("VLLM_NO_USAGE_STATS", raising=False)
+    check_vllm("cpu")
+    assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_processes_that_vllm_starts_for_other_gpus_do_not_end_at_ctrl_c(monkeypatch, tokenizer, gpus):
+    def engine(**settings):
+        print_mask = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+        child = subprocess.run([sys.executable, "-c", print_mask], capture_output=True, text=True, check=True)
+        return SimpleNamespace(llm_engine=child.stdout.strip())
+
+    monkeypatch.setattr(backend, "check_vllm", lambda device: SimpleNamespace(LLM=engine))
+    config = replace(TINY, engine=EngineConfig(backend="vllm", tensor_parallel=gpus))
+    assert VllmSampler(config, tokenizer, 1, 64)._engine == str(gpus > 1)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_adapters_that_a_killed_process_left_in_shared_memory_are_removed(monkeypatch, tmp_path):
+    monkeypatch.setattr(backend, "SHARED_MEMORY", tmp_path)
+    for name, age in (("populora.left", 7200), ("populora.loading", 60), ("psm_other", 7200)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    backend._remove_old_folders()
+    assert {path.name for path in tmp_path.iterdir()} == {"populora.loading", "psm_other"}
+
+
+@pytest.mark.parametrize(
+    ("selfplay", "cache_mb", "said"),
+    [
+        (SelfplayConfig(max_prompt_tokens=4000), 64, r"4000 \+ selfplay.max_response_tokens 8096 exceed the base's context of 512"),
+        (TINY.selfplay, 0, "engine.cache_mb is 0: a prompt and a response of full length"),
+    ],
+)
+def test_a_context_or_cache_that_is_too_small_is_refused_before_vllm_names_its_own_settings(monkeypatch, selfplay, cache_mb, said):
+    monkeypatch.setattr(engine_backend, "check_vllm", lambda device: None)
+    monkeypatch.setattr(engine_backend, "VllmSampler", lambda *arguments: pytest.fail("vLLM was started"))
+    config = replace(TINY, selfplay=selfplay, engine=replace(TINY.engine, cache_mb=cache_mb))
+    with pytest.raises(ConfigError, match=said), engine_backend.open_engine(config, 2):
+        pass
 
 
 def test_an_adapter_has_the_least_room_that_vllm_offers_for_its_rank():

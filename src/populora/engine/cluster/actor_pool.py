@@ -58,13 +58,17 @@ class ActorLost(Exception):
 
 @dataclass(frozen=True)
 class ActorKind:
-    """Actors of a pool, created by ``actor(number)`` with their number within their member. Each runs ``concurrency`` calls at a time."""
+    """Actors of a pool, created by ``actor(number)`` with their number within their member. Each runs ``concurrency`` calls at a time.
+
+    An actor that ``breaks`` is useless after an error that is no `PopuloraError`: one of CUDA, or the death of a process that vLLM started.
+    """
 
     name: str
     actor: type
     cpus: float
     gpus: float = 0.0
     concurrency: int = 1
+    breaks: bool = False
 
 
 class ActorPool:
@@ -217,15 +221,15 @@ class ActorPool:
         return PendingCall(call.index, actors, tuple(first), tuple(reference for result in others for reference in result))
 
     def _result(self, call: PendingCall, reference: Any, timeout: float | None = None) -> Any:
-        """Fetch one result of a call. Raises a `PopuloraError` of the actor as it is, `ActorLost` if the result cannot arrive, and Ray's
-        error for a bug. For actors that work as one, any error may be the effect of another's death."""
+        """Fetch one result of a call. Raises a `PopuloraError` of the actor as it is, `ActorLost` if the result cannot arrive or the actor
+        is broken, and else Ray's error. For actors that work as one, any error may be the effect of another's death."""
         try:
             return self.ray.get(reference, timeout=timeout)
         except self.ray.exceptions.RayTaskError as error:
             cause: Any = error.cause
             if isinstance(cause, PopuloraError):
                 raise cause from None
-            if isinstance(cause, self._gone) or len(call.actors) > 1:
+            if isinstance(cause, self._gone) or self.kind.breaks or len(call.actors) > 1:
                 raise self._lost(call, cause or error) from error
             raise
         except self._gone as error:
@@ -238,8 +242,10 @@ class ActorPool:
         for number, actors in enumerate(self._members):
             if number != call.index and dead in [actor._actor_id.hex() for actor in actors]:
                 index, lost = number, actors
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
         reason = f"{lines[0]} {lines[-1]}" if "creation task" in lines[0] else lines[0]  # the cause of a failed creation comes last
+        if not isinstance(error, self.ray.exceptions.RayError):
+            reason = f"{type(error).__name__}: {reason}"
         return ActorLost(index, lost, reason, isinstance(error, self.ray.exceptions.ObjectLostError))
 
     def _objects_lost(self, lost: ActorLost) -> MembersLost:

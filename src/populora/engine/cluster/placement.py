@@ -8,7 +8,7 @@ fractions; learners are told which of them to use.
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -106,7 +106,7 @@ def import_ray() -> Any:
         raise ConfigError(f"cluster.learners is set: it needs Ray, which is not installed. `{install_extra('cluster')}` installs it.")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # errors of an abandoned update, whose results are dropped
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # a thread that outlives the run would start another Ray
     return import_module("ray")
 
 
@@ -153,6 +153,18 @@ def _unreachable(address: str, reason: str) -> ConfigError:
     )
 
 
+def check_bundles(placement: Placement, machines: Sequence[Mapping[str, float]]) -> None:
+    """Raise `ConfigError` for a bundle that no machine, given by its resources, can hold alone."""
+    for bundle in placement.bundles:
+        if not any(all(machine.get(kind, 0.0) >= amount for kind, amount in bundle.items()) for machine in machines):
+            needed = " and ".join(f"{amount:g} {kind}s" for kind, amount in bundle.items())
+            largest = " and ".join(f"{max(machine.get(kind, 0.0) for machine in machines):g} {kind}s" for kind in bundle)
+            raise ConfigError(
+                f"an engine with the learners and verifiers beside it needs {needed} on one machine, the largest has {largest}: lower "
+                "sandbox.workers, threads or engine.tensor_parallel, or take larger machines"
+            )
+
+
 def _check_resources(ray: Any, placement: Placement) -> None:
     available = ray.cluster_resources()
     for kind in ("GPU", "CPU"):
@@ -162,3 +174,4 @@ def _check_resources(ray: Any, placement: Placement) -> None:
                 f"{placement} need {needed:g} {kind}s, the cluster has {available.get(kind, 0.0):g}: ask for fewer (cluster.engines, "
                 "cluster.learners, cluster.verifiers, sandbox.workers), or add machines with `ray start`"
             )
+    check_bundles(placement, [node["Resources"] for node in ray.nodes() if node["Alive"]])

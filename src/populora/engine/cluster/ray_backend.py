@@ -58,7 +58,7 @@ def cluster_backend(config: Config) -> Iterator[Backend]:
 def engine_pool(config: Config, cluster: RayCluster, stored: Mapping[int, StoredSlot]) -> ActorPool:
     """Start the engines of a run. An engine that starts later first loads those of its adapters that are ``stored``."""
     gpus = config.engine.tensor_parallel if config.base.device != "cpu" else 0
-    kind = ActorKind("engine", EngineActor, config.threads or 1, gpus, concurrency=ENGINE_CALLS)
+    kind = ActorKind("engine", EngineActor, config.threads or 1, gpus, ENGINE_CALLS, breaks=True)
     places = [[place] for place in cluster.placement.engines]
     held = held_slots(holders_of(config.population.members, config.cluster), len(places))
 
@@ -84,7 +84,7 @@ def _learner_pool(config: Config, cluster: RayCluster, engines: ActorPool, store
             call("load", slots, *(stored[slot].state for slot in slots))
         return info
 
-    kind = ActorKind("learner", LearnerActor, config.threads or 1)
+    kind = ActorKind("learner", LearnerActor, config.threads or 1, breaks=True)
     return ActorPool(cluster, kind, places, prepare, config.cluster.wait_seconds)
 
 

@@ -39,6 +39,8 @@ def load_base(config: BaseConfig, mapped: bool = False) -> tuple[Any, Any]:
     machine share these pages, and none has a copy.
     """
     path, device = _source(config), torch_device(config.device)
+    if device.index:  # CUDA graphs and streams are of the current device
+        torch.cuda.set_device(device)
     disable_progress_bar()  # it would corrupt the live table
     with _reading(path):
         loaded: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype), output_loading_info=True)

@@ -8,6 +8,8 @@ from populora.core.config import Config
 from populora.core.errors import ConfigError
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
+PREFILL_TOKENS = 16384
+"""Prompts that the in-process sampler computes in one forward, in tokens. A longer prompt is computed alone."""
 PAGE, CUDA_PAGE = 16, 64
 """Tokens of a page."""
 SMALLEST_GRAPH = 8

@@ -11,7 +11,7 @@ from populora.core.config import Config
 from populora.core.errors import ConfigError
 from populora.engine.cluster.adapter_holders import held_slots, holders_of
 from populora.engine.planning.assumptions import Assumptions
-from populora.engine.planning.decoding_memory import cache_bytes, graph_bytes, inprocess_rows
+from populora.engine.planning.decoding_memory import PREFILL_TOKENS, cache_bytes, graph_bytes, inprocess_rows
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
 CHUNK = 1 << 27
@@ -19,6 +19,10 @@ CHUNK = 1 << 27
 CACHE, GRAPHS = "keys and values", "captured graphs"
 ACTIVATIONS, HEAD = "activations", "logits and their gradients"
 OVERHEAD, COLLECTIVES = "driver, workspaces, fragments", "buffers of collectives"
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM can reserve memory for."""
+SPREAD_INPUTS = ("o_proj", "down_proj")
+"""Modules whose inputs vLLM spreads over an engine's GPUs. Of the others it spreads the outputs."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,13 @@ def forward_tokens(rows: int) -> int:
     return max(8192, rows)
 
 
+def vllm_rank(rank: int) -> int:
+    """Return the rank that vLLM reserves memory for. Raises `ConfigError` for one above its largest."""
+    if rank > VLLM_RANKS[-1]:
+        raise ConfigError(f"lora.rank is {rank}: vLLM takes adapters of rank {VLLM_RANKS[-1]} at most")
+    return next(reserved for reserved in VLLM_RANKS if reserved >= rank)
+
+
 def adapter_bytes(config: Config, shape: ModelShape, itemsize: int) -> int:
     """Bytes of one adapter with ``itemsize`` bytes a number."""
     return itemsize * shape.adapter(config.lora.rank, config.lora.targets)
@@ -119,16 +130,27 @@ def _engine(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     draw = rows * shape.vocabulary * (5 * 4 + itemsize)  # `sample_tokens`, in fp32; vLLM's has one tensor less
     logits = MemoryPart("engine", "logits of a draw", draw)  # in one process the learner's are more, at another time
     if inprocess:
-        return MemoryPart("engine", "base", base), *_bank("engine", config, shape, held), *_decoding(config, shape), logits
-    _check_vllm_cache(config, shape)
-    slots = (held + 1) * adapter_bytes(config, shape, itemsize)  # one slot is the bare base
+        token = shape.kv_bytes(itemsize) + itemsize * (3 * shape.inner + 2 * shape.hidden)
+        prefill = MemoryPart("engine", "prompts of a forward", token * max(PREFILL_TOKENS, config.selfplay.max_prompt_tokens))
+        return MemoryPart("engine", "base", base), *_bank("engine", config, shape, held), *_decoding(config, shape), prefill, logits
+    check_vllm_cache(config, shape)
     return (
         MemoryPart("engine", "base", base / gpus),
-        MemoryPart("engine", "adapters", slots / gpus),
+        MemoryPart("engine", "adapters", (held + 1) * _vllm_adapter_bytes(config, shape)),  # one is the bare base
         MemoryPart("engine", CACHE, float(config.engine.cache_mb << 20)),
         MemoryPart("engine", "tokens of a forward", itemsize * forward_tokens(rows) * (3 * shape.inner / gpus + 2 * shape.hidden)),
         logits,
     )
+
+
+def _vllm_adapter_bytes(config: Config, shape: ModelShape) -> float:
+    """Bytes of one adapter on each GPU of an engine. Of a module's two factors vLLM spreads the one with the dimension that it spreads; the
+    other is whole on each GPU."""
+    sizes = 0.0
+    for name, (inputs, outputs) in shape.adapted(config.lora.targets).items():
+        spread, whole = (inputs, outputs) if name.rpartition(".")[2] in SPREAD_INPUTS else (outputs, inputs)
+        sizes += spread / config.engine.tensor_parallel + whole
+    return ITEMSIZE[config.base.dtype] * vllm_rank(config.lora.rank) * sizes
 
 
 def _learner(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
@@ -169,8 +191,9 @@ def _decoding(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     return cache, MemoryPart("engine", GRAPHS, graph_bytes(config, shape, layer))
 
 
-def _check_vllm_cache(config: Config, shape: ModelShape) -> None:
-    """Check that the cache holds one prompt and response. vLLM caches prompts as well, and spreads a row over the engine's GPUs."""
+def check_vllm_cache(config: Config, shape: ModelShape) -> None:
+    """Raise `ConfigError` unless the cache holds one prompt and response. vLLM caches prompts as well, and spreads a row over the engine's
+    GPUs."""
     play = config.selfplay
     longest = (play.max_prompt_tokens + play.max_response_tokens) * shape.kv_bytes(ITEMSIZE[config.base.dtype])
     if (needed := -(-longest // config.engine.tensor_parallel >> 20)) > config.engine.cache_mb:

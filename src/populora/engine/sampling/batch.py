@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from populora.core.types import Request
+from populora.engine.planning.decoding_memory import PREFILL_TOKENS
 from populora.engine.sampling.decoders import Decoder
 from populora.engine.sampling.token_sampling import BLOCK, StopCondition, UniformStream
 
-PREFILL_TOKENS = 16384  # prompts computed in one forward; a longer prompt is computed alone
 REFILL = 1 / 16  # share of the rows that must be free, so that prompts are prefilled together rather than one by one
 
 
@@ -157,13 +157,11 @@ class ContinuousBatch:
 
 
 def _chunks(requests: Sequence[ActiveRequest]) -> list[list[ActiveRequest]]:
-    """Split requests into chunks of at most `PREFILL_TOKENS` prompt tokens, each sorted by slot."""
-    chunks: list[list[ActiveRequest]] = []
-    filled = PREFILL_TOKENS
+    """Split requests, the shortest prompt first, into chunks sorted by slot. A chunk of several has at most `PREFILL_TOKENS` prompt tokens
+    if each counts as its longest: on CUDA their keys and values are kept in rectangles."""
+    chunks: list[list[ActiveRequest]] = [[]]
     for active in requests:
-        if filled + len(active.prompt) > PREFILL_TOKENS:
+        if chunks[-1] and (len(chunks[-1]) + 1) * len(active.prompt) > PREFILL_TOKENS:
             chunks.append([])
-            filled = 0
         chunks[-1].append(active)
-        filled += len(active.prompt)
-    return [sorted(chunk, key=lambda active: active.request.slot) for chunk in chunks]
+    return [sorted(chunk, key=lambda active: active.request.slot) for chunk in chunks if chunk]

@@ -10,10 +10,12 @@ Entropies are estimated by the mean of -log p of the sampled tokens.
 import itertools
 import os
 import shutil
+import signal
 import tempfile
+import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib import import_module, metadata
 from pathlib import Path
@@ -30,14 +32,15 @@ from populora.core.invocation import install_extra
 from populora.core.rng import stream_key
 from populora.core.types import Generation, Request
 from populora.engine.model.loading import base_folder
-from populora.engine.planning.memory import forward_tokens
+from populora.engine.planning.memory import forward_tokens, vllm_rank
 from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, Sampler, check_request, check_sampling
 from populora.engine.sampling.token_sampling import decode
 
 TESTED = "0.32"
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the ranks that vLLM can reserve memory for
 BASE = -1  # the slot of the bare base
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+FOLDER = "populora."  # how the name of a published adapter's folder begins
+LONGEST_LOAD = 3600  # seconds; an older folder is of a process that was killed
 PUBLISHERS = 16  # engines of a machine
 
 
@@ -54,7 +57,9 @@ class VllmSampler(Sampler):
         self._release = config.engine.release_cache
         self._numbers, self._requests = itertools.count(1), itertools.count()
         self._versions: dict[int, Any] = {}
-        self._engine = vllm.LLM(**engine_settings(config, slots, context)).llm_engine
+        _remove_old_folders()
+        with _ctrl_c_blocked() if config.engine.tensor_parallel > 1 else nullcontext():
+            self._engine = vllm.LLM(**engine_settings(config, slots, context)).llm_engine
 
     @property
     def decoder(self) -> str:
@@ -136,9 +141,9 @@ class VllmSampler(Sampler):
         old = self._versions.pop(slot, None)
         if old is not None:
             self._engine.remove_lora(old.lora_int_id)
-        # The folder is removed once loaded: vLLM has room for all that it holds and reads none again, and a killed process leaves no files.
+        # The folder is removed once loaded: vLLM has room for all that it holds and reads none again.
         files = peft_files(adapter.to(getattr(torch, self._base.dtype)), self._base.path, self._targets)
-        with tempfile.TemporaryDirectory(prefix="populora.", dir=_place_for(sum(map(len, files.values())))) as folder:
+        with tempfile.TemporaryDirectory(prefix=FOLDER, dir=_place_for(sum(map(len, files.values())))) as folder:
             for name, content in files.items():
                 Path(folder, name).write_bytes(content)
             new = self._vllm.lora.request.LoRARequest(f"slot{slot}@v{number}", number, folder)
@@ -156,7 +161,6 @@ class VllmSampler(Sampler):
                 ) from error
             if not awake:
                 raise EngineError("vLLM has not woken up whole, so it would wait for ever: set engine.release_cache = false")
-            self._engine.reset_prefix_cache()
 
     def _end(self, running: Iterable[str]) -> None:
         """Drop what runs, and free the cache until the next stream. vLLM's sleep levels 1 and 2 would move or drop the base and lose
@@ -178,9 +182,6 @@ def seed_of_first_sample(request: Request, seed: int) -> int:
 
 def engine_settings(config: Config, slots: int, context: int) -> dict[str, Any]:
     """Return the arguments of ``vllm.LLM``. Raises `ConfigError` for a rank above vLLM's largest."""
-    ranks = [rank for rank in RANKS if rank >= config.lora.rank]
-    if not ranks:
-        raise ConfigError(f"lora.rank is {config.lora.rank}: vLLM takes adapters of rank {RANKS[-1]} at most")
     if config.engine.release_cache:
         _check_allocator()
     on_cpu, shared, rows = config.base.device == "cpu", config.engine.tensor_parallel > 1, config.engine.rows
@@ -195,8 +196,19 @@ def engine_settings(config: Config, slots: int, context: int) -> dict[str, Any]:
         "tensor_parallel_size": config.engine.tensor_parallel, "enforce_eager": on_cpu, "disable_log_stats": True,
         "logprobs_mode": "processed_logprobs", "enable_sleep_mode": config.engine.release_cache,
         "lora_target_modules": list(config.lora.targets),  # else vLLM wraps all linears, and computes zeros for the MLPs
-        "enable_lora": True, "max_lora_rank": ranks[0], "max_loras": slots + 1, "max_cpu_loras": slots + 1,
+        "enable_lora": True, "max_lora_rank": vllm_rank(config.lora.rank), "max_loras": slots + 1, "max_cpu_loras": slots + 1,
     }  # fmt: skip
+
+
+@contextmanager
+def _ctrl_c_blocked() -> Iterator[None]:
+    """Block SIGINT in this thread, and so in the processes and threads that it starts: those of the engine's other GPUs would end at
+    Ctrl-C, which is to finish the step."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _check_allocator() -> None:
@@ -213,6 +225,7 @@ def check_vllm(device: str) -> Any:
         state = f"version {installed} is installed" if installed else "it is not installed"
         raise ConfigError(f"engine.backend is 'vllm': expected vLLM {TESTED}, but {state}. `{install_extra('vllm')}` installs it.")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # its log would end up in the live table
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # it would tell its makers of each run
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")  # on a GPU as on a CPU, where the tests run: the runners draw differently
     # In this process, as in the tests. A child of it would end at Ctrl-C, which is to finish the step, and outlive a killed run on the GPU.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -237,6 +250,14 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _remove_old_folders() -> None:
+    """Remove adapters from shared memory whose process was killed while vLLM loaded them."""
+    for folder in SHARED_MEMORY.glob(f"{FOLDER}*"):
+        with suppress(OSError):  # of another user, or loaded and removed by now
+            if time.time() - folder.stat().st_mtime > LONGEST_LOAD:
+                shutil.rmtree(folder)
 
 
 def _place_for(size: int) -> Path | None:
