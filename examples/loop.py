@@ -14,6 +14,7 @@ from populora.adapters.adapter import Adapter
 from populora.core.config import Config
 from populora.core.config_file import load_config
 from populora.core.presets import settings_file
+from populora.engine.learning.learner import decay_at
 from populora.training.evolution import evolve_if_due
 from populora.training.loop import build_run
 from populora.training.matchmaking import match
@@ -38,7 +39,8 @@ def co_evolve(config: Config) -> dict[str, Adapter]:
 
             # (4) Rewards, one mixed batch, one optimiser step per member, ratings.
             outcome = cross_evaluate(config, matchups, rollouts.proposals, rollouts.attempts, rollouts.trained)
-            updates = run.learner.update(train_rows(config.learner, run.population, rollouts, outcome))
+            rows = train_rows(config.learner, run.population, rollouts, outcome)
+            updates = run.learner.update(rows, decay_at(config.learner, step))
             run.sync_weights()
             run.population = rate(run.population, outcome.matchups, config.league)
             store_problems(run, rollouts.proposals, outcome.void)

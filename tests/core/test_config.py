@@ -90,7 +90,7 @@ def test_a_missing_file_is_named(tmp_path):
         Config(lora=LoraConfig(targets=())),
         Config(evolution=EvolutionConfig(cull_fraction=1.0)),
         Config(evolution=EvolutionConfig(operators=())),
-        Config(selfplay=SelfplayConfig(seeds=10, buffer_size=5)),
+        Config(selfplay=SelfplayConfig(seeds=256, buffer_size=255)),
         Config(selfplay=SelfplayConfig(previous_step_attempts=-1), population=PopulationConfig(single_agent=True)),
         Config(selfplay=SelfplayConfig(previous_step_attempts=1)),
         Config(selfplay=SelfplayConfig(buffer_share=1.5)),

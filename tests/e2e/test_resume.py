@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from small_run import SMALL, Silent, contents
 from populora.core.config import BaseConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
 from populora.core.config_file import to_toml
 from populora.core.errors import ConfigError, RunDirectoryError
+from populora.core.files import digest, json_bytes
 from populora.core.invocation import command
 from populora.core.rng import stream
 from populora.domains.registry import load_domain
@@ -146,6 +148,37 @@ def test_a_lengthened_run_is_as_one_that_began_with_as_many_steps(stopped, tmp_p
     assert lengthened.keys() == began_longer.keys()
     with pytest.raises(ConfigError, match=r"learner\.decay_steps is 4: expected 0 or at least steps, 5"):
         resume(tmp_path / "run", Silent(), steps=5)
+
+
+def test_a_run_that_began_before_a_setting_existed_can_be_lengthened_more_than_once(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    settings, facts = (json.loads((folder / name).read_text()) for name in ("config.json", "run.json"))
+    del settings["learner"]["decay_steps"]
+    (folder / "config.json").write_bytes(json_bytes(settings))
+    (folder / "run.json").write_bytes(json_bytes({**facts, "config_sha256": digest(json_bytes(settings))}))
+    for steps in (6, 8):
+        resume(folder, Silent(), lambda: True, steps=steps)
+        assert read_config(folder) == replace(SMALL, steps=steps)
+
+
+def test_versions_that_changed_since_a_run_began_are_named(undisturbed, tmp_path):
+    shutil.copytree(undisturbed, tmp_path / "run")
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    facts["versions"]["populora"] = "0.1.0"
+    (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
+    resume(tmp_path / "run", display := Remarks(), lambda: True)
+    assert f"populora 0.1.0, now {version('populora')}: the results may differ from those of an undisturbed run" in display.texts
+
+
+def test_a_run_whose_checkpoints_are_gone_stays_as_it_is(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder, symlinks=True)
+    shutil.rmtree(folder / "checkpoints")
+    before = contents(folder)
+    with pytest.raises(RunDirectoryError, match="reaches 4 steps beyond the newest checkpoint"):
+        resume(folder, Silent())
+    assert contents(folder) == before
 
 
 def test_a_lengthened_run_says_which_children_it_lacks_and_never_becomes_shorter(undisturbed, tmp_path):

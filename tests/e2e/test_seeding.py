@@ -97,6 +97,13 @@ def test_seeds_depend_neither_on_the_runs_seed_nor_on_their_number(config, seeds
     assert many.name == few.name and many.read_bytes() == few.read_bytes()
 
 
+def test_a_stop_ends_seeding_after_its_round(config, monkeypatch):
+    with build_run(config) as run:
+        with pytest.raises(KeyboardInterrupt):
+            fill_buffer(run, stop=lambda: True)
+        assert len(read_problems(seed_file(run))) > 2
+
+
 @pytest.mark.slow
 def test_seeding_that_was_stopped_goes_on_to_the_same_seeds(config, seeds, monkeypatch):
     many = replace(config, selfplay=replace(config.selfplay, seeds=16, buffer_size=16))  # three rounds

@@ -1,6 +1,5 @@
 """``populora resume [RUN]``: continue from the newest checkpoint, bit-identical to an undisturbed run."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from populora.cli.arguments import QUIET, parse
 from populora.cli.train import run_displayed
 from populora.core.config import ClusterConfig
 from populora.core.config_check import check
-from populora.runs.directory import changed_versions, read_config, with_more_steps
+from populora.runs.directory import read_config, with_more_steps
 from populora.runs.metrics_log import latest_run, read_log
 
 
@@ -37,8 +36,6 @@ def main(arguments: Sequence[str]) -> int:
     args = parse(Resume, arguments, "resume", default=Resume(folder, cluster=config.cluster))
     config = with_more_steps(replace(config, cluster=args.cluster), args.steps)
     check(config)
-    for change in changed_versions(folder):
-        sys.stderr.write(f"populora: {change}: the results may differ in the last bits from those of an undisturbed run\n")
 
     from populora.training.loop import resume
 

@@ -60,7 +60,7 @@ class PopulationConfig:
     students: int = 4
     """Members that solve."""
     single_agent: bool = False
-    """The AZR baseline: one adapter proposes and solves; ``teachers`` and ``students`` are ignored."""
+    """The AZR baseline: one adapter proposes and solves. The other settings of this section are ignored."""
     shared_adapters: bool = False
     """A control: each teacher shares one adapter with the student of its number, so there are as many of both. Such an agent has one
     rating, and meets itself only if no other student is left."""
@@ -167,7 +167,8 @@ class RewardConfig:
     boundary: float = 0.0
     """Teacher reward where rho is 0 and where it is 1: 0 in the paper, -0.5 in AZR's code (reading 1)."""
     valid_proposal: Literal["difficulty", "learnability"] = "difficulty"
-    """Teacher reward for any other rho: 1 - rho (paper), or 4 rho (1 - rho), which is highest where half of the answers are right."""
+    """Teacher reward for any other rho: 1 - rho (paper), or 4 rho (1 - rho), which is highest where half of the answers are right.
+    Ratings follow difficulty with both, so evolution then replaces teachers of easier problems, not those that earn least."""
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,9 @@ def with_more_steps(config: Config, steps: int | None) -> Config:
 
 def lengthen_run(folder: Path, config: Config, steps: int) -> None:
     """Raise the number of steps of an open run. Its ``run.json`` keeps the number that it began with, which the hash is of."""
-    facts = read_json(folder / FACTS)
+    facts, settings = read_json(folder / FACTS), read_json(folder / CONFIG)
     write_file(folder / FACTS, json_bytes({**facts, "steps": facts.get("steps", config.steps)}))
-    write_file(folder / CONFIG, json_bytes(to_mapping(replace(config, steps=steps))))
+    write_file(folder / CONFIG, json_bytes({**settings, "steps": steps}))
 
 
 def check_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:

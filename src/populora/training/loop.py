@@ -25,7 +25,15 @@ from populora.domains.registry import load_domains
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.runs.checkpoint import link_adapters, load_checkpoint
-from populora.runs.directory import changed_computation, check_fingerprints, lengthen_run, new_run, open_run, with_more_steps
+from populora.runs.directory import (
+    changed_computation,
+    changed_versions,
+    check_fingerprints,
+    lengthen_run,
+    new_run,
+    open_run,
+    with_more_steps,
+)
 from populora.runs.display import Display
 from populora.runs.loggers import check_loggers, open_loggers
 from populora.runs.metrics_log import truncate_logs, write_step
@@ -53,7 +61,7 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
     """Run a new configuration into ``folder``. Nothing is written before every check has passed and the buffer is filled."""
     with build_run(config) as run:
         display.phase("filling the buffer")
-        seeds = fill_buffer(run, display.remark)
+        seeds = fill_buffer(run, display.remark, stop)
         check_prompts(run, config.task_types)
         check_held_out(run)
         with new_run(folder, config, {**run.fingerprints, "seeds_sha256": seeds, "computation": run.computation}):
@@ -77,8 +85,8 @@ def resume(
     with open_run(folder) as begun, build_run(with_more_steps(replace(begun, cluster=cluster or begun.cluster), steps)) as run:
         config = run.config
         check_fingerprints(folder, run.fingerprints)
-        for change in changed_computation(folder, run.computation):
-            display.remark(f"{change}: the results may differ in the last bits from those of an undisturbed run")
+        for change in changed_versions(folder) + changed_computation(folder, run.computation):
+            display.remark(f"{change}: the results may differ from those of an undisturbed run")
         checkpoint = load_checkpoint(folder)
         if checkpoint:
             restore(run, checkpoint)
@@ -92,7 +100,8 @@ def resume(
                 display.remark(f"no children were bred after step {run.step}, as it was the last one: a run that began longer has them")
         else:
             display.phase("filling the buffer")
-            check_fingerprints(folder, {"seeds_sha256": fill_buffer(run, display.remark)})
+            truncate_logs(folder, 0, config)
+            check_fingerprints(folder, {"seeds_sha256": fill_buffer(run, display.remark, stop)})
             save_run(run, folder)
         truncate_logs(folder, run.step, config)
         if config.steps > begun.steps:

@@ -24,10 +24,11 @@ from populora.training.run import Run
 from populora.training.seed_proposals import VERSION, Seeds, count_seeds, propose_seeds
 
 
-def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None) -> str:
+def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None, stop: Callable[[], bool] = lambda: False) -> str:
     """Fill the run's buffer with ``selfplay.seeds`` problems of each type, and return their SHA-256.
 
-    ``remark`` receives where the base's own are kept. Raises `ConfigError` for a file that ships too few and for prompts that do not fit,
+    ``remark`` receives where the base's own are kept. If ``stop`` is true while the base makes them, raises `KeyboardInterrupt`; what it
+    has made is kept. Raises `ConfigError` for a file that ships too few and for prompts that do not fit,
     `BaseModelError` for a damaged file and for a base that cannot propose enough valid problems.
     """
     file, wanted, tasks = base_folder(run.config.base) / "seeds.jsonl", run.config.selfplay.seeds, run.config.task_types
@@ -35,7 +36,7 @@ def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None) -> 
     lacking = {task.domain for task, count in count_seeds(seeds, tasks).items() if not count}
     if lacking and not file.exists():
         seeds = [seed for seed in seeds if seed[0].task.domain not in lacking]
-        seeds += _base_seeds(run, [task for task in tasks if task.domain in lacking], remark)
+        seeds += _base_seeds(run, [task for task in tasks if task.domain in lacking], remark, stop)
     for task, count in count_seeds(seeds, tasks).items():
         if not count and wanted:
             raise ConfigError(f"'{file}' has no problem of {task}: choose a base that knows the domain '{task.domain}'")
@@ -75,7 +76,7 @@ def seed_file(run: Run) -> Path:
     return folder / f"{digest(json_bytes(facts))[:16]}.jsonl"
 
 
-def _base_seeds(run: Run, tasks: Sequence[TaskType], remark: Callable[[str], None]) -> Seeds:
+def _base_seeds(run: Run, tasks: Sequence[TaskType], remark: Callable[[str], None], stop: Callable[[], bool]) -> Seeds:
     """Return the base's own seeds of these types. The base proposes those that the file lacks."""
     file = seed_file(run)
 
@@ -92,7 +93,7 @@ def _base_seeds(run: Run, tasks: Sequence[TaskType], remark: Callable[[str], Non
             seeds = kept()  # another run may have made them meanwhile
             if not enough():
                 remark(f"the base proposes its seed problems, once for all its runs: {file}")
-                return propose_seeds(run, tasks, file, seeds)
+                return propose_seeds(run, tasks, file, seeds, stop)
     remark(f"seed problems as in earlier runs of this base: {file}")
     return seeds
 

@@ -8,7 +8,7 @@ with the problems of an undisturbed one.
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,10 +38,11 @@ def count_seeds(seeds: Seeds, tasks: Iterable[TaskType]) -> dict[TaskType, int]:
     return {task: sum(problem.task is task for problem, _ in seeds) for task in tasks}
 
 
-def propose_seeds(run: Run, tasks: Sequence[TaskType], file: Path, seeds: Seeds) -> Seeds:
+def propose_seeds(run: Run, tasks: Sequence[TaskType], file: Path, seeds: Seeds, stop: Callable[[], bool]) -> Seeds:
     """Continue the ``seeds`` of ``file`` until there are ``selfplay.seeds`` of each of these types, and write them after every round.
 
-    Raises `ConfigError` for prompts that do not fit, `BaseModelError` when the base cannot propose enough valid problems.
+    Raises `KeyboardInterrupt` if ``stop`` is true after one, `ConfigError` for prompts that do not fit, `BaseModelError` when the base
+    cannot propose enough valid problems.
     """
     wanted = run.config.selfplay.seeds
     problems = [identity_problem(task) for task in tasks if task.kind is not Kind.PROGRAM]
@@ -58,6 +59,8 @@ def propose_seeds(run: Run, tasks: Sequence[TaskType], file: Path, seeds: Seeds)
         write_file(file, "".join(f"{json.dumps(asdict(problem))}\n" for problem, _ in seeds).encode())
         if min(count_seeds(seeds, tasks).values()) >= wanted:
             return seeds
+        if stop():
+            raise KeyboardInterrupt
     counts = {str(task): number for task, number in count_seeds(seeds, tasks).items()}
     lower = f"Lower selfplay.seeds to {fewest}, use" if (fewest := min(counts.values())) else "Use"
     raise BaseModelError(

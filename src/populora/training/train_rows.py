@@ -2,7 +2,7 @@
 
 Whitening pools a member's task types (the paper; ``learner.whitening = "per_type"`` keeps them apart), but never members, whose
 updates it would couple. The two roles of the single agent are whitened apart, because Absolute Zero's code has a batch for each. With
-``"member"`` they are pooled. The mean reward of proposals without peers then counts as their advantage.
+``"member"`` they are pooled. With ``centring = "batch"`` the mean reward of proposals without peers then counts as their advantage.
 
 In its loss the agent's roles weigh by their tokens, as a mean over the whole batch has it (the paper), or half each
 (``learner.role_weights = "equal"``). In the paper both have equally many sequences and the two nearly agree; with many attempts per

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators import OPERATORS, Operator
-from populora.adapters.operators.similarity import basis_cosine, delta_inner
+from populora.adapters.operators.similarity import basis_cosine, delta_inner, measure_similarity
 from populora.core.errors import AdapterError, ConfigError
 
 RANDOM = ("m1", "m2", "m3", "m4", "m5", "m6", "x1", "x2", "x3", "x4", "x7")
@@ -70,6 +70,12 @@ def test_measures_agree_with_the_dense_deltas(make_adapter, operator):
     ranks = [int(torch.linalg.matrix_rank(b @ a, rtol=1e-5)) for a, b in child.adapter.modules.values()]
     assert child.effective_rank == pytest.approx(sum(ranks) / 3)
     assert len(child.cosines) == OPERATORS[operator].arity
+
+
+def test_the_norm_ratio_is_a_number_also_where_all_parents_are_zero(make_adapter):
+    parent = make_adapter(0)
+    zero = replace(parent, modules={name: (a, b * 0) for name, (a, b) in parent.modules.items()})
+    assert [measure_similarity(child, [zero, zero]).norm_ratio for child in (zero, parent)] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1e-16, 1e16, 1e25])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from array import array
 
 import pytest
 import torch
@@ -156,6 +157,16 @@ def test_a_loss_that_is_not_finite_names_the_slot_and_changes_nothing(adapted, m
     with pytest.raises(PopuloraError, match="slot 1: expected a finite loss"):
         off_policy(adapted).update(rows)
     assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
+
+
+@pytest.mark.parametrize("gap", [-104.0, 89.0])
+def test_a_sampler_so_far_off_that_the_loss_overflows_is_named_as_the_cause(adapted, make_rows, gap):
+    """The weight of a token is learner by sampler, so these gaps give 0 / 0 and infinity times 0."""
+    rows = make_rows(5)
+    tokens = array("f", [value - gap for value in rows[0].logprobs])
+    learner = InProcessLearner(adapted, dataclasses.replace(CONFIG, old_logprobs="sampler"))
+    with pytest.raises(AdapterEffectError, match=r"slot [0-9]: sampler and learner must agree"):
+        learner.update([rows[0]._replace(logprobs=tokens, advantage=-1.0), *rows[1:]])
 
 
 @pytest.mark.parametrize("weight_decay, warmup_steps", [(0.0, 0), (1e29, 0), (1e29, 5)])

@@ -26,7 +26,7 @@ class Similarity(NamedTuple):
     """The distance of a child from its parents."""
 
     norm_ratio: float
-    """Norm of the child's delta over the mean of its parents' norms."""
+    """Norm of the child's delta over the mean of its parents' norms. If these are all zero: 1 if the child's is, too, and else 0."""
     cosines: tuple[float, ...]
     """Cosine between the child's delta and each parent's."""
     effective_rank: float
@@ -58,7 +58,7 @@ def measure_similarity(child: Adapter, parents: Sequence[Adapter]) -> Similarity
     mean = sum(norms) / len(norms)
     ranks = [int((~dead_components(spectrum.s)).sum()) for spectrum in double_qr_svd(list(child.modules.values()))]
     return Similarity(
-        norm_ratio=norm / mean if mean > 0 else (1.0 if norm == 0 else math.inf),
+        norm_ratio=norm / mean if mean > 0 else float(norm == 0),
         cosines=tuple(delta_cosine(child, parent, (norm, size)) for parent, size in zip(parents, norms, strict=True)),
         effective_rank=sum(ranks) / len(ranks),
     )

@@ -73,7 +73,8 @@ def _stats(sums: Sequence[float], norm: float, tokens: int, config: LearnerConfi
 
 
 def _check_slot(slot: int, update: UpdateStats, agreement: float, config: LearnerConfig) -> None:
-    if not (math.isfinite(update.loss) and math.isfinite(update.grad_norm)):
+    foreign = math.isfinite(update.mean_difference) and update.mean_difference > agreement  # may be so much that the loss overflows
+    if not foreign and not (math.isfinite(update.loss) and math.isfinite(update.grad_norm)):
         raise PopuloraError(
             f"slot {slot}: expected a finite loss and gradient, got loss {update.loss} and gradient norm {update.grad_norm}. "
             "No weight was changed: start a new run with a lower learner.learning_rate, or another base.dtype."
