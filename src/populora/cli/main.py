@@ -23,7 +23,7 @@ COMMANDS = {
     "resume": "continue a stopped run: `populora resume`, by default the newest under runs/",
     "show": "read the problems, answers, verdicts and rewards of a step: `populora show --step 12`",
     "report": "every figure of the paper, and an explorer, in one HTML file: `populora report`",
-    "compare": "what arms of runs differ in, with intervals over seeds: `populora compare runs/*`",
+    "compare": "what arms of runs differ in, with intervals over seeds: `populora compare runs/tiny*`",
     "watch": "the same page for a run that is going on, served on this machine alone: `populora watch`",
     "export": "take one member out of a run as a PEFT folder",
     "breed": "make a child of PEFT adapters: `populora breed A B --operator x1 -o child`",
