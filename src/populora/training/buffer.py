@@ -50,19 +50,21 @@ class ProblemBuffer:
             for key in [key for key, problem in entries.items() if problem.id in ids]:
                 del entries[key]
 
-    def problems(self, task: TaskType) -> Sequence[Problem]:
-        """List the problems of a type, oldest first. Do not change the list: it is handed out again until the problems change."""
-        return self._problems(task)
+    def problems(self, *tasks: TaskType) -> Sequence[Problem]:
+        """List the problems of these types, oldest first. Do not change the list: it is handed out again until the problems change."""
+        if tasks not in self._listed:
+            self._listed[tasks] = [problem for task in tasks for problem in self._entries[task].values()]
+        return self._listed[tasks]
 
     def references(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
         """Draw up to ``count`` references for a proposer; for kind ``f``, one problem of the domain's other kinds."""
         if task.kind is not Kind.PROGRAM:
             return self.draw(task, count, rng)
-        return _draw(self._problems(*[other for other in self._entries if other.domain == task.domain and other is not task]), 1, rng)
+        return _draw(self.problems(*[other for other in self._entries if other.domain == task.domain and other is not task]), 1, rng)
 
     def draw(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
         """Draw up to ``count`` problems of a type without replacement."""
-        return _draw(self._problems(task), count, rng)
+        return _draw(self.problems(task), count, rng)
 
     def state(self) -> dict[str, Any]:
         """Return plain values for the checkpoint."""
@@ -71,11 +73,6 @@ class ProblemBuffer:
     def restore(self, state: dict[str, Any]) -> None:
         self._entries = {task: {key: problem_from(value) for key, value in state[task]} for task in self._entries}
         self._listed.clear()
-
-    def _problems(self, *tasks: TaskType) -> list[Problem]:
-        if tasks not in self._listed:
-            self._listed[tasks] = [problem for task in tasks for problem in self._entries[task].values()]
-        return self._listed[tasks]
 
 
 def _draw(problems: Sequence[Problem], count: int, rng: np.random.Generator) -> list[Problem]:

@@ -126,4 +126,4 @@ def _weights(slots: Integers, solves: NDArray[np.bool_], lengths: Integers, size
     present = np.bincount(parts, minlength=kinds * (slots.max() + 1)) > 0
     parts_of_slot = present.reshape(-1, kinds).sum(1)[slots]
     tokens, total = np.bincount(slots, lengths)[slots], np.bincount(parts, sizes)[parts]
-    return np.where(lengths > 0, tokens * sizes / np.maximum(parts_of_slot * total * lengths, 1), 0.0)
+    return tokens * sizes / (parts_of_slot * total * lengths)
