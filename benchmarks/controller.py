@@ -10,7 +10,7 @@ a teacher and 8 attempts at a problem. Tokens are few, since the controller only
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ class Verifier:
 class Learner:
     """Reports an update of every slot that has rows."""
 
-    def update(self, rows: Sequence[Any], decay: float = 1.0) -> dict[int, UpdateStats]:
+    def update(self, rows: Sequence[Any], scales: Mapping[int, float] | None = None) -> dict[int, UpdateStats]:
         """See `populora.engine.learning.learner.Learner.update`."""
         return {slot: UpdateStats(0.1, 0.1, 0.3, tokens=12) for slot in {row.slot for row in rows}}
 

@@ -14,7 +14,6 @@ from populora.adapters.adapter import Adapter
 from populora.core.config import Config
 from populora.core.config_file import load_config
 from populora.core.presets import settings_file
-from populora.engine.learning.learner import decay_at
 from populora.training.evolution import evolve_if_due
 from populora.training.loop import build_run
 from populora.training.matchmaking import match
@@ -23,7 +22,7 @@ from populora.training.rewards import cross_evaluate
 from populora.training.rollout import rollout
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import store_problems
-from populora.training.train_rows import train_rows
+from populora.training.train_rows import step_scales, train_rows
 
 
 def co_evolve(config: Config) -> dict[str, Adapter]:
@@ -40,7 +39,7 @@ def co_evolve(config: Config) -> dict[str, Adapter]:
             # (4) Rewards, one mixed batch, one optimiser step per member, ratings.
             outcome = cross_evaluate(config, matchups, rollouts.proposals, rollouts.attempts, rollouts.trained)
             rows = train_rows(config.learner, run.population, rollouts, outcome)
-            updates = run.learner.update(rows, decay_at(config.learner, step))
+            updates = run.learner.update(rows, step_scales(config.learner, run.population, step))
             run.sync_weights()
             run.population = rate(run.population, outcome.matchups, config.league)
             store_problems(run, rollouts.proposals, outcome.void)

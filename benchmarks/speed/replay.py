@@ -5,7 +5,7 @@ A replay starts from the same adapters, optimiser state, ratings, buffer and arc
 the plain step can repeat them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +49,9 @@ class RecordingLearner:
         self._learner, self.agreement, self.logprobs = learner, learner.agreement, learner.logprobs
         self.rows: tuple[TrainRow, ...] = ()
 
-    def update(self, rows: Sequence[TrainRow], decay: float = 1.0) -> dict[int, UpdateStats]:
+    def update(self, rows: Sequence[TrainRow], scales: Mapping[int, float] | None = None) -> dict[int, UpdateStats]:
         self.rows = tuple(rows)
-        return self._learner.update(rows, decay)
+        return self._learner.update(rows, scales)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,8 @@ def test_a_missing_file_is_named(tmp_path):
         Config(selfplay=SelfplayConfig(buffer_share=0.5, previous_step_attempts=1), population=PopulationConfig(single_agent=True)),
         Config(learner=LearnerConfig(base_kl=-0.1)),
         Config(learner=LearnerConfig(decay_steps=-1)),
+        Config(learner=LearnerConfig(teacher_learning_rate=-1e-5)),
+        Config(learner=LearnerConfig(teacher_learning_rate=1e-5), population=PopulationConfig(single_agent=True)),
         Config(steps=9, learner=LearnerConfig(decay_steps=8)),
         Config(steps=0),
         Config(learner=LearnerConfig(grad_clip=-1.0)),

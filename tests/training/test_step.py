@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 import pytest
 from small_run import SMALL
 
-from populora.core.config import EvaluationConfig, EvolutionConfig
+from populora.core.config import EvaluationConfig, EvolutionConfig, LearnerConfig
 from populora.core.types import CODE_TYPES
 from populora.runs.step_record import StepRecord
 from populora.training.loop import build_run
+from populora.training.population import initial_population
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
+from populora.training.train_rows import step_scales
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,21 @@ def test_the_special_tokens_of_the_base_are_those_that_no_problem_may_hold():
     assert found("<pad>") and found("<eos>") and not found("") and not found("def f(")
 
 
-def test_the_step_size_falls_by_the_steps_of_the_run(monkeypatch):
-    decaying = replace(SMALL.learner, decay_steps=4)
-    with build_run(replace(SMALL, learner=decaying, evaluation=EvaluationConfig())) as run:
+def test_step_sizes_fall_by_the_steps_of_the_run_and_teachers_have_their_own(monkeypatch):
+    learner = replace(SMALL.learner, decay_steps=4, teacher_learning_rate=SMALL.learner.learning_rate / 2)
+    with build_run(replace(SMALL, learner=learner, evaluation=EvaluationConfig())) as run:
         fill_buffer(run)
-        decays = []
-        monkeypatch.setattr(run.learner, "update", lambda rows, decay: decays.append(decay) or {})
+        scales = []
+        monkeypatch.setattr(run.learner, "update", lambda rows, by_slot: scales.append(by_slot) or {})
         for _ in range(4):
             selfplay_step(run)
-    assert decays == [1.0, 0.75, 0.5, 0.25]
+    students = [1.0, 0.75, 0.5, 0.25]
+    assert scales == [{0: half / 2, 1: half / 2, 2: half, 3: half} for half in students]
+
+
+def test_by_default_all_members_have_one_step_size():
+    population = initial_population(SMALL)
+    assert set(step_scales(LearnerConfig(), population, 7).values()) == {1.0}
 
 
 def test_no_weight_changes_before_the_last_verdict_is_in(step):

@@ -177,6 +177,8 @@ class LearnerConfig:
 
     learning_rate: float = 5e-5
     """AdamW's step size."""
+    teacher_learning_rate: float = 0.0
+    """That of teachers; 0: ``learning_rate``, as in the paper. With a lower one problems get harder more slowly."""
     warmup_steps: int = 0
     """An adapter's first updates, over which its step size rises in equal parts to ``learning_rate``; a child's begin at its birth. AZR has
     none, and the paper names none."""

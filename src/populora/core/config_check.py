@@ -34,6 +34,7 @@ POSITIVE = (
 NOT_NEGATIVE = (
     "threads", "keep_checkpoints_every", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl",
     "learner.min_ess", "learner.base_kl", "learner.warmup_steps", "learner.decay_steps",
+    "learner.teacher_learning_rate",
     "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
     "cluster.learners", "cluster.adapter_copies", "cluster.help_cost", "selfplay.previous_step_attempts", "selfplay.train_problems",
 )  # fmt: skip
@@ -88,6 +89,8 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         *_cluster_conditions(c),
         (n.tis_cap >= 1, f"learner.tis_cap is {n.tis_cap}: expected 1 or more"),
         (n.min_ess <= 1, f"learner.min_ess is {n.min_ess}: expected a share from 0 to 1"),
+        (n.teacher_learning_rate == 0 or not p.agents,
+         f"learner.teacher_learning_rate is {n.teacher_learning_rate}: expected 0, because an agent with both roles is one adapter"),
         (n.decay_steps == 0 or n.decay_steps >= c.steps,
          f"learner.decay_steps is {n.decay_steps}: expected 0 or at least steps, {c.steps}; for more steps start a new run"),
         (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),

@@ -14,7 +14,6 @@ self-calibration), the rollouts of both roles train the one adapter, and there a
 from collections.abc import Callable, Sequence
 
 from populora.core.types import Kind, Proposal
-from populora.engine.learning.learner import decay_at
 from populora.runs.step_record import StepRecord
 from populora.training.evaluation import evaluate_if_due
 from populora.training.evolution import evolve_if_due
@@ -23,7 +22,7 @@ from populora.training.population import rate
 from populora.training.rewards import cross_evaluate
 from populora.training.rollout import rollout
 from populora.training.run import PhaseTimer, Run
-from populora.training.train_rows import advantages_in_order, train_rows
+from populora.training.train_rows import advantages_in_order, step_scales, train_rows
 
 
 def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None) -> StepRecord:
@@ -43,7 +42,7 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     outcome = cross_evaluate(config, matchups, rollouts.proposals, rollouts.attempts, rollouts.trained)
     with timer("update"):
         rows = train_rows(config.learner, run.population, rollouts, outcome)
-        updates = run.learner.update(rows, decay_at(config.learner, step))
+        updates = run.learner.update(rows, step_scales(config.learner, run.population, step))
     with timer("publish"):
         run.sync_weights(slot for slot, update in updates.items() if not update.skipped)
     run.population = rate(run.population, outcome.matchups, config.league)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from populora.core.config import LearnerConfig
-from populora.core.types import Attempt, Generation, TaskType, UpdateStats
+from populora.core.types import Attempt, Generation, Role, TaskType, UpdateStats
 from populora.engine.learning.batching import TrainRow
 from populora.training.advantages import advantages
 from populora.training.population import Population
@@ -65,6 +65,14 @@ def train_rows(config: LearnerConfig, population: Population, rollouts: Rollouts
     )
     rewards = list(compress(outcome.student_rewards, outcome.trained))
     return rows_of(proposed.and_then(_solved([slots[attempt.student] for attempt in attempts], attempts, rewards)), config)
+
+
+def step_scales(config: LearnerConfig, population: Population, step: int) -> dict[int, float]:
+    """Return by slot what the step size of ``learning_rate`` is multiplied by at a step of the run, from 1. Teachers may have a rate of
+    their own, and by ``decay_steps`` all fall in equal parts, to 0 after the last step."""
+    decay = 1.0 - (step - 1) / config.decay_steps if config.decay_steps else 1.0
+    teacher = (config.teacher_learning_rate or config.learning_rate) / config.learning_rate
+    return {member.slot: decay * (teacher if member.role is Role.TEACHER else 1.0) for member in population.members}
 
 
 def advantages_in_order(rows: Sequence[TrainRow], outcome: CrossEvaluation) -> tuple[tuple[float | None, ...], tuple[float | None, ...]]:

@@ -43,8 +43,8 @@ def helps(learner):
 
 def test_one_learner_makes_the_bit_identical_update_of_a_run_in_one_process(make_learner, single, uneven_rows):
     learner = make_learner(1)
-    for decay in (1.0, 0.25):
-        assert learner.update(uneven_rows, decay) == single.update(uneven_rows, decay)
+    for scales in (None, {0: 0.25, 2: 0.5}):
+        assert learner.update(uneven_rows, scales) == single.update(uneven_rows, scales)
     assert equal(learner._bank, single.adapted.bank) and not helps(learner)
 
 

@@ -191,12 +191,12 @@ def test_a_machine_that_is_lost_and_replaced_changes_no_byte(tmp_path, undisturb
     remarks = list[str]()
     update, updates = ClusterLearner.update, itertools.count(1)
 
-    def updating(self, rows, decay):
+    def updating(self, rows, scales):
         if next(updates) == 2:  # until the second step's update, what the first one made is on its learner's machine alone
             (group,) = placement_group_table().values()
             used = [node for node in nodes if node.node_id in group["bundles_to_node_id"].values()]
             cluster.remove_node(used[0], allow_graceful=False)
-        return update(self, rows, decay)
+        return update(self, rows, scales)
 
     monkeypatch.setattr(ClusterLearner, "update", updating)
     try:

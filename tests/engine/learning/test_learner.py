@@ -11,7 +11,7 @@ from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError, ConfigError, PopuloraError
 from populora.core.types import Generation, UpdateStats
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.learner import InProcessLearner, decay_at, kl, kl_penalty
+from populora.engine.learning.learner import InProcessLearner, kl, kl_penalty
 
 # At epsilon 1e-8 a first gradient of about 1e-8, a sum that cancels, moves its weight by the sign of its rounding error.
 CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-5, weight_decay=0.01)
@@ -66,16 +66,15 @@ def test_gradients_of_the_mixed_update_equal_pefts_whatever_the_micro_batches(ad
         assert updates[slot].clip_fraction > 0
 
 
-@pytest.mark.parametrize("warmup_steps, decay_steps", [(0, 0), (3, 0), (3, 5)])
-def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_one(
-    adapted, peft_model, make_rows, warmup_steps, decay_steps
-):
-    config = dataclasses.replace(CONFIG, warmup_steps=warmup_steps, decay_steps=decay_steps)
+@pytest.mark.parametrize("warmup_steps, scaled", [(0, False), (3, False), (3, True)])
+def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_one(adapted, peft_model, make_rows, warmup_steps, scaled):
+    config = dataclasses.replace(CONFIG, warmup_steps=warmup_steps)
+    scales = [{0: 1.0, 1: left / 5, 2: left / 20} if scaled else {} for left in (5, 4, 3, 2, 1)]  # slot 3 has none
     learner = off_policy(adapted, config)
     present = [(0, 1, 2, 3), (1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2, 3)]
     batches = [make_rows(10 + step, slots) for step, slots in enumerate(present)]
-    for step, rows in enumerate(batches, 1):
-        learner.update(rows, decay_at(config, step))
+    for rows, scale in zip(batches, scales, strict=True):
+        learner.update(rows, scale)
     for slot in range(4):
         peft_model.set_adapter(str(slot))
         parameters = {name: parameter for name, parameter in peft_model.named_parameters() if f".{slot}.weight" in name}
@@ -83,9 +82,9 @@ def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_on
             parameters.values(), lr=CONFIG.learning_rate, betas=CONFIG.betas, eps=CONFIG.epsilon, weight_decay=CONFIG.weight_decay
         )
         warmup = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda done: min(1.0, (done + 1) / (warmup_steps or 1)))
-        for rows, slots, left in zip(batches, present, [5, 4, 3, 2, 1], strict=True):
+        for rows, slots, scale in zip(batches, present, scales, strict=True):
             if slot in slots:
-                optimiser.param_groups[0]["lr"] = warmup.get_last_lr()[0] * (left / 5 if decay_steps else 1.0)
+                optimiser.param_groups[0]["lr"] = warmup.get_last_lr()[0] * scale.get(slot, 1.0)
                 optimiser.zero_grad()
                 peft_gradients(peft_model, rows, slot)
                 torch.nn.utils.clip_grad_norm_(parameters.values(), CONFIG.grad_clip)

@@ -222,6 +222,7 @@ def test_a_variant_is_read_from_its_words():
         ({"lora": LoraConfig(rank=2, alpha=4.0, ranks=(1, 2))}, "lora.ranks is set"),
         ({"learner": LearnerConfig(micro_batch_tokens=100)}, "smaller than one row"),
         ({"learner": LearnerConfig(decay_steps=400)}, "learner.decay_steps is set"),
+        ({"learner": LearnerConfig(teacher_learning_rate=1e-3)}, "learner.teacher_learning_rate is set"),
     ],
 )
 def test_an_impossible_grid_is_refused(changed, message):

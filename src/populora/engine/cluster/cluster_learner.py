@@ -49,13 +49,13 @@ class ClusterLearner:
         calls = [Call(owner, "logprobs", (part,)) for owner, part in owned.items()]
         return _merge(self._bank.until_no_loss(lambda: self._pool.results([self._pool.submit(call) for call in calls])))
 
-    def update(self, rows: Sequence[TrainRow], decay: float = 1.0) -> dict[int, UpdateStats]:
+    def update(self, rows: Sequence[TrainRow], scales: Mapping[int, float] | None = None) -> dict[int, UpdateStats]:
         """See `populora.engine.learning.learner.Learner.update`."""
         batch = make_batch(rows, self._bank.slots, self._config.learner)
         if not batch.active:
             return batch.skipped
         kept, moved = self._split(batch)
-        updates, stored = self._bank.until_no_loss(lambda: self._compute(batch, kept, moved, decay))
+        updates, stored = self._bank.until_no_loss(lambda: self._compute(batch, kept, moved, scales or {}))
         self._bank.stored |= stored
         return dict(sorted((updates | batch.skipped).items()))
 
@@ -74,7 +74,7 @@ class ClusterLearner:
         return kept, {(slot, helper): rows_of({slot: part}) for (slot, helper), part in assignment.moved.items()}
 
     def _compute(
-        self, batch: Batch, kept: OwnerRows, moved: HelperRows, decay: float
+        self, batch: Batch, kept: OwnerRows, moved: HelperRows, scales: Mapping[int, float]
     ) -> tuple[dict[int, UpdateStats], dict[int, StoredSlot]]:
         """Compute the update of all slots, and what is stored of them after it. Owners have applied it by then, the bank has not."""
         submit, results, owners = self._pool.submit, self._pool.results, self._bank.owners
@@ -89,7 +89,8 @@ class ClusterLearner:
         norms = _merge(results([submit(Call(rank, "add", self._gradients(rank, helping))) for rank in ranks]))
         updates = check_update(batch, totals, norms, self.agreement, self._config.learner)
         active = {rank: [slot for slot in batch.active if owners[slot] == rank] for rank in ranks}
-        steps = [Change(Call(rank, "step", ({slot: norms[slot] for slot in slots}, decay)), slots) for rank, slots in active.items()]
+        sizes = {rank: {slot: (norms[slot], scales.get(slot, 1.0)) for slot in slots} for rank, slots in active.items()}
+        steps = [Change(Call(rank, "step", (sizes[rank],)), slots) for rank, slots in active.items()]
         return updates, self._bank.call(steps)[1]
 
     def _gradients(self, rank: int, helping: Mapping[tuple[int, int], PendingCall]) -> tuple[Any, ...]:

@@ -155,11 +155,11 @@ class LearnerActor:
         norms = self._learner.norms()
         return {slot: norms[index] for slot, index in self._local.items()}
 
-    def step(self, norms: Mapping[int, float], decay: float) -> Stored:
-        """Make one optimiser step of these owned slots, with their step size times ``decay``."""
-        for slot, norm in norms.items():
-            self._learner.step(self._local[slot], norm, decay)
-        return self._stored(None, list(norms))
+    def step(self, sizes: Mapping[int, tuple[float, float]]) -> Stored:
+        """Make one optimiser step of these owned slots, whose gradients have this norm, of their step size times this scale."""
+        for slot, (norm, scale) in sizes.items():
+            self._learner.step(self._local[slot], norm, scale)
+        return self._stored(None, list(sizes))
 
     def logprobs(self, answers: Mapping[int, Sequence[Generation]]) -> dict[int, torch.Tensor]:
         """See `populora.engine.learning.learner.Learner.logprobs`. The slots are owned ones or -1."""

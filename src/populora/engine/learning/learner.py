@@ -44,8 +44,9 @@ class Learner(Protocol):
         """
         ...
 
-    def update(self, rows: Sequence[TrainRow], decay: float = 1.0) -> dict[int, UpdateStats]:
-        """Make one optimiser step for every slot that has rows and an advantage other than zero, with its step size times ``decay``.
+    def update(self, rows: Sequence[TrainRow], scales: Mapping[int, float] | None = None) -> dict[int, UpdateStats]:
+        """Make one optimiser step for every slot that has rows and an advantage other than zero, of its step size times its scale (1 where
+        ``scales`` has none).
 
         Raises `PopuloraError` with the slot for a loss or gradient that is not finite, `AdapterEffectError` when sampler
         and learner disagree and `ConfigError` for a row over the token budget; weights are then as before. Raises
@@ -78,7 +79,7 @@ class InProcessLearner:
         _give_memory_back()
         return dict(zip(slots, values.split(tokens, 1), strict=True))
 
-    def update(self, rows: Sequence[TrainRow], decay: float = 1.0) -> dict[int, UpdateStats]:
+    def update(self, rows: Sequence[TrainRow], scales: Mapping[int, float] | None = None) -> dict[int, UpdateStats]:
         """See `Learner.update`."""
         bank = self.adapted.bank
         batch = make_batch(rows, bank.slots, self.config)
@@ -89,7 +90,7 @@ class InProcessLearner:
         norms = self.norms()
         updates = check_update(batch, sums, norms, self.agreement, self.config)
         for slot in batch.active:
-            self.step(slot, norms[slot], decay)
+            self.step(slot, norms[slot], (scales or {}).get(slot, 1.0))
         return dict(sorted((updates | batch.skipped).items()))
 
     def accumulate(self, batches: Iterable[Sequence[TrainGroup]], tokens: Mapping[int, float]) -> dict[int, list[float]]:
@@ -111,13 +112,15 @@ class InProcessLearner:
         """Return the norm of each slot's gradient, before clipping."""
         return dict(enumerate(self.adapted.bank.gradient.norm(dim=1).tolist()))
 
-    def step(self, slot: int, norm: float, decay: float) -> None:
-        """Clip the gradient of a slot, which has this norm, and step. Raises `AdapterEffectError` if that changes no weight."""
-        moved = adamw_step(self.adapted.bank, slot, clip_coefficient(norm, self.config.grad_clip), self.config, decay)
+    def step(self, slot: int, norm: float, scale: float) -> None:
+        """Clip the gradient of a slot, which has this norm, and make a step of its size times ``scale``. Raises `AdapterEffectError` if it
+        changes no weight."""
+        moved = adamw_step(self.adapted.bank, slot, clip_coefficient(norm, self.config.grad_clip), self.config, scale)
         if norm > 0.0 and not moved:
             raise AdapterEffectError(
                 f"slot {slot}: an update must change the adapter, but its gradient (norm {norm:.2e}) had no effect on any weight. "
-                "Start a new run with a higher learner.learning_rate, a shorter learner.warmup_steps or no learner.decay_steps."
+                "Start a new run with a higher learner.learning_rate or learner.teacher_learning_rate, a shorter learner.warmup_steps or "
+                "no learner.decay_steps."
             )
 
     def _backward(self, groups: Sequence[TrainGroup], shares: torch.Tensor, sums: torch.Tensor) -> None:
@@ -207,27 +210,22 @@ def clip_coefficient(norm: float, bound: float) -> float:
 
 
 def step_size(config: LearnerConfig, update: int) -> float:
-    """Return the step size of an adapter's update of this number, from 1, before any decay."""
+    """Return the step size of an adapter's update of this number, from 1, before it is scaled."""
     return config.learning_rate * min(1.0, update / max(1, config.warmup_steps))
 
 
-def decay_at(config: LearnerConfig, step: int) -> float:
-    """Return what the step size is multiplied by at a step of the run, from 1: 1 at first, then less in equal parts, 0 after the last."""
-    return 1.0 - (step - 1) / config.decay_steps if config.decay_steps else 1.0
-
-
 @torch.no_grad()
-def adamw_step(bank: LoraBank, slot: int, gradient_scale: float, config: LearnerConfig, decay: float = 1.0) -> bool:
+def adamw_step(bank: LoraBank, slot: int, gradient_scale: float, config: LearnerConfig, scale: float = 1.0) -> bool:
     """Make one AdamW step (Loshchilov and Hutter 2019) of ``slot`` from its row of ``bank.gradient`` times ``gradient_scale``.
 
-    Its size is that of the slot's next update times ``decay``. Returns False if no weight changed but by its decay.
+    Its size is that of the slot's next update times ``scale``. Returns False if no weight changed but by its decay.
 
     torch's optimiser has one step count per parameter and would move every slot of a stacked tensor. Here other slots stay
     bit-identical, and a child's bias correction and warm-up start at its own first step.
     """
     bank.steps[slot] += 1
     step = int(bank.steps[slot])
-    rate = step_size(config, step) * decay
+    rate = step_size(config, step) * scale
     first, second = config.betas
     gradient = bank.gradient[slot] * gradient_scale
     weights, mean, square = bank.master[slot], bank.first_moment[slot], bank.second_moment[slot]

@@ -172,8 +172,9 @@ def check_settings(config: RetentionConfig) -> None:
             raise ConfigError(f"retention: {name} is {getattr(config, name)}: expected {expected}")
     if config.lora.ranks:
         raise ConfigError("retention: lora.ranks is set: parents and children have one rank")
-    if config.learner.decay_steps:
-        raise ConfigError("retention: learner.decay_steps is set: parents and children learn at one rate")
+    for name in ("decay_steps", "teacher_learning_rate"):
+        if getattr(config.learner, name):
+            raise ConfigError(f"retention: learner.{name} is set: parents and children learn at one rate")
     check(config.run(0, 2))
     for child in config.children():
         if child.operator.min_rank > config.lora.rank and not child.strength:
