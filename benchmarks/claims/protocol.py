@@ -11,7 +11,7 @@ PROTOCOL: dict[str, Any] = tomllib.loads(Path(__file__).with_name("protocol.toml
 VALIDATION, VERDICTS = ("validation",), ("test", "transfer", "validation")
 IN_SOUP = 4
 """Adapters of a soup."""
-OF_A_POPULATION = ("population.", "evolution.", "league.")
+OF_A_POPULATION = ("population.", "evolution.", "league.", "learner.teacher_learning_rate")
 """What the names of settings begin with that a single agent has no use for."""
 
 
@@ -114,7 +114,7 @@ def confirmation_runs(rates: Mapping[str, float], names: Sequence[str]) -> list[
     part, cure = PROTOCOL["confirmation"], cure_of(names)
     settings = {arm: settings_of(arm, rates[family_of(arm)], part["steps"]) for arm in ("4t4s", "agent_x4")}
     settings["cured"] = {**settings["4t4s"], **cure}
-    settings["agent_x4"] |= {name: value for name, value in cure.items() if not name.startswith(OF_A_POPULATION)}
+    settings["agent_x4"] |= part["control"] | {name: value for name, value in cure.items() if not name.startswith(OF_A_POPULATION)}
     settings["agent_x4"] |= {name: 4 * cure[name] for name in ("selfplay.prompts_per_type", "selfplay.train_problems") if name in cure}
     return [Planned(f"confirmation/{arm}", seed, settings[arm]) for seed in part["seeds"] for arm in settings]
 

@@ -81,7 +81,10 @@ def test_the_confirmation_gives_its_agent_the_cure_and_the_samples_of_four_pairs
     assert (cured["selfplay.prompts_per_type"], agent["selfplay.prompts_per_type"]) == (3, 12)
     assert (cured["selfplay.train_problems"], agent["selfplay.train_problems"]) == (12, 48)
     assert agent["learner.learning_rate"] == RATES["agent_x4"] and cured["learner.learning_rate"] == RATES["4t4s"]
-    for run in {run.arm: run for run in [*runs, *together_runs(RATES, ["several", "kl"])]}.values():
+    assert (agent["learner.role_weights"], cured["learner.role_weights"]) == ("tokens", "equal")
+    slow = confirmation_runs(RATES, ["slow_teachers"])
+    assert [run.settings.get("learner.teacher_learning_rate", 0) for run in slow[:3]] == [0, 0, 7.5e-4]
+    for run in {run.arm: run for run in [*runs, *slow, *together_runs(RATES, ["several", "kl"])]}.values():
         parse_settings(Train, [PROTOCOL["preset"], *run.flags()], "train")
     assert together_runs(RATES, ["kl"]) == [] and len(together_runs(RATES, ["kl", "soup"])) == 3
 
@@ -110,7 +113,7 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
     accuracies |= {"decay": 0.53, "kl": 0.512, "soup": 0.6, "several": 0.517, "learnability": 0.52, "centring": 0.516}
     medians = {name: dict.fromkeys(ideas.COLUMNS, value) for name, value in accuracies.items()}
     counts = ideas.needed_runs()
-    assert counts == {"4t4s": 8, "agent": 24, "agent_x4": 5, **dict.fromkeys(PROTOCOL["ideas"]["arms"], 3)}
+    assert counts == {"4t4s": 8, "agent": 24, "agent_x4": 5, "agent_tokens": 5, **dict.fromkeys(PROTOCOL["ideas"]["arms"], 3)}
     assert ideas.taken(medians, counts) == ["soup", "decay", "learnability"]
     assert ideas.taken({**medians, "4t4s": medians["soup"]}, counts) == []
     for early in ({"kl": 1}, {"agent_x4": 4}):
@@ -131,7 +134,7 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
     for accuracy, expected in ((0.61, names), (0.59, ["soup"])):
         assert ideas.chosen(names, {**accuracies, "together": accuracy}, {**counts, "together": 3}) == expected
     rows = page.ideas_table(medians, counts).splitlines()
-    assert rows[2].startswith("| `4t4s` |  | 8 of 8 | 0.5 |") and "| `learner.decay_steps = 200` | 3 of 3 |" in rows[6]
+    assert rows[2].startswith("| `4t4s` |  | 8 of 8 | 0.5 |") and "| `learner.decay_steps = 200` | 3 of 3 |" in rows[7]
 
 
 def test_an_idea_that_is_given_up_is_not_trained_again(tmp_path):
