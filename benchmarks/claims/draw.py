@@ -22,10 +22,10 @@ from benchmarks.measuring import options
 
 from populora.report.arms import INK, PALETTE
 
-DRAWN = ("agent", "agent_x4", "1t1s", "4t4s", "8t8s")
+DRAWN = ("agent", "agent_x4", "1t1s", "4t4s", "8t8s", "agent_tokens")
 """Arms of the picture; the table has them all."""
 COLOURS = dict(zip(DRAWN, (INK, *PALETTE), strict=False))
-MARKERS = dict(zip(DRAWN, "os^Dv", strict=True))
+MARKERS = dict(zip(DRAWN, "os^DvP", strict=True))
 AXES = ("steps", "millions of sampled tokens", "CPU minutes")
 
 
