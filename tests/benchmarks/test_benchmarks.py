@@ -53,8 +53,8 @@ def committed(name: str) -> dict:
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda file: str(file.relative_to(FOLDER)))
 def test_a_result_file_is_short(file):
-    """All cases of `benchmarks.gpu` take 228 lines. The claims with all their effects take twice as many."""
-    assert len(file.read_text().splitlines()) <= 500 and max(map(len, file.read_text().splitlines())) < 1000
+    """All cases of `benchmarks.gpu` take 228 lines. The claims with all their effects take three times as many."""
+    assert len(file.read_text().splitlines()) <= 700 and max(map(len, file.read_text().splitlines())) < 1000
 
 
 @pytest.mark.parametrize("bench", [sandbox, operators], ids=["sandbox", "operators"])

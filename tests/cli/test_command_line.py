@@ -149,16 +149,6 @@ def test_second_interrupt_stops_at_once(training, capsys, begun):
     assert f"stopped at once; {said}" in capsys.readouterr().err and Path("mine").exists() == begun
 
 
-def test_a_resume_under_another_version_says_so_and_goes_on(training, monkeypatch, capsys):
-    training(lambda config, folder, display, stop: summary(folder, 30, stopped=False))
-    with new_run(Path("mine"), replace(Config(), steps=30), {}):
-        pass
-    assert main(["resume", "mine"]) == 0 and capsys.readouterr().err == ""
-    monkeypatch.setattr("populora.core.installed.version", lambda package: "99.0")
-    assert main(["resume", "mine"]) == 0
-    assert "torch 2." in (said := capsys.readouterr().err) and "now 99.0: the results may differ in the last bits" in said
-
-
 def test_a_resume_may_name_other_processes_and_more_steps_but_none_that_the_run_cannot_have(monkeypatch, assert_refused):
     clusters: list[ClusterConfig] = []
     numbers: list[int | None] = []
