@@ -33,8 +33,7 @@ POSITIVE = (
 )  # fmt: skip
 NOT_NEGATIVE = (
     "threads", "keep_checkpoints_every", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl",
-    "learner.min_ess", "learner.base_kl", "learner.warmup_steps", "learner.decay_steps",
-    "learner.teacher_learning_rate",
+    "learner.min_ess", "learner.base_kl", "learner.warmup_steps", "learner.decay_steps", "learner.teacher_learning_rate",
     "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
     "cluster.learners", "cluster.adapter_copies", "cluster.help_cost", "selfplay.previous_step_attempts", "selfplay.train_problems",
 )  # fmt: skip

@@ -52,9 +52,13 @@ def local_backend(config: Config) -> Iterator[Backend]:
 
 
 def check_backend(config: Config) -> None:
-    """Raise `ConfigError`, before any model is loaded, if the sampling backend of the settings is not available here."""
+    """Raise `ConfigError`, before any model is loaded, if the sampling backend of the settings is not available here, or if vLLM's cache or
+    context is too small: it would name settings of its own."""
     if config.engine.backend == "vllm":
         check_vllm(config.base.device)
+        shape = read_base_shape(config.base)
+        check_context(config, shape.context)
+        check_vllm_cache(config, shape)
 
 
 def _load_adapted(config: Config, slots: int, learns: bool) -> tuple[AdaptedModel, Any, str]:
@@ -82,12 +86,9 @@ def open_engine(config: Config, slots: int) -> Iterator[tuple[Sampler, str]]:
 
 @contextmanager
 def _open_sampler(config: Config, tokenizer: Any, adapted: AdaptedModel | None, slots: int) -> Iterator[Sampler]:
-    """Open a sampler for the longest prompt and response. vLLM needs no ``adapted`` model, it has its own base. Raises `ConfigError` if
-    its cache or context is too small, where vLLM would name settings of its own."""
+    """Open a sampler for the longest prompt and response. vLLM needs no ``adapted`` model, it has its own base."""
     if adapted is None or config.engine.backend == "vllm":
-        context, shape = config.selfplay.max_prompt_tokens + config.selfplay.max_response_tokens, read_base_shape(config.base)
-        check_context(config, shape.context)
-        check_vllm_cache(config, shape)
+        context = config.selfplay.max_prompt_tokens + config.selfplay.max_response_tokens
         with closing(VllmSampler(config, tokenizer, slots, context)) as sampler:
             yield sampler
         return

@@ -64,10 +64,10 @@ def with_more_steps(config: Config, steps: int | None) -> Config:
     return replace(config, steps=steps or config.steps)
 
 
-def lengthen_run(folder: Path, config: Config, steps: int) -> None:
+def lengthen_run(folder: Path, steps: int) -> None:
     """Raise the number of steps of an open run. Its ``run.json`` keeps the number that it began with, which the hash is of."""
     facts, settings = read_json(folder / FACTS), read_json(folder / CONFIG)
-    write_file(folder / FACTS, json_bytes({**facts, "steps": facts.get("steps", config.steps)}))
+    write_file(folder / FACTS, json_bytes({**facts, "steps": facts.get("steps", settings["steps"])}))
     write_file(folder / CONFIG, json_bytes({**settings, "steps": steps}))
 
 

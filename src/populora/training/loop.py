@@ -100,12 +100,12 @@ def resume(
                 display.remark(f"no children were bred after step {run.step}, as it was the last one: a run that began longer has them")
         else:
             display.phase("filling the buffer")
-            truncate_logs(folder, 0, config)
             check_fingerprints(folder, {"seeds_sha256": fill_buffer(run, display.remark, stop)})
-            save_run(run, folder)
         truncate_logs(folder, run.step, config)
+        if not checkpoint:
+            save_run(run, folder)
         if config.steps > begun.steps:
-            lengthen_run(folder, begun, config.steps)
+            lengthen_run(folder, config.steps)
         return _loop(run, folder, display, stop)
 
 

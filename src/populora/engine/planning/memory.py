@@ -128,17 +128,18 @@ def _engine(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     inprocess, gpus = config.engine.backend == "inprocess", config.engine.tensor_parallel
     rows = inprocess_rows(config, shape) if inprocess else config.engine.rows
     draw = rows * shape.vocabulary * (5 * 4 + itemsize)  # `sample_tokens`, in fp32; vLLM's has one tensor less
+    token = itemsize * (3 * shape.inner / gpus + 2 * shape.hidden)  # activations of a prompt's token
     logits = MemoryPart("engine", "logits of a draw", draw)  # in one process the learner's are more, at another time
     if inprocess:
-        token = shape.kv_bytes(itemsize) + itemsize * (3 * shape.inner + 2 * shape.hidden)
-        prefill = MemoryPart("engine", "prompts of a forward", token * max(PREFILL_TOKENS, config.selfplay.max_prompt_tokens))
+        tokens = max(PREFILL_TOKENS, config.selfplay.max_prompt_tokens)
+        prefill = MemoryPart("engine", "prompts of a forward", tokens * (token + shape.kv_bytes(itemsize)))
         return MemoryPart("engine", "base", base), *_bank("engine", config, shape, held), *_decoding(config, shape), prefill, logits
     check_vllm_cache(config, shape)
     return (
         MemoryPart("engine", "base", base / gpus),
         MemoryPart("engine", "adapters", (held + 1) * _vllm_adapter_bytes(config, shape)),  # one is the bare base
         MemoryPart("engine", CACHE, float(config.engine.cache_mb << 20)),
-        MemoryPart("engine", "tokens of a forward", itemsize * forward_tokens(rows) * (3 * shape.inner / gpus + 2 * shape.hidden)),
+        MemoryPart("engine", "tokens of a forward", forward_tokens(rows) * token),
         logits,
     )
 
