@@ -14,7 +14,7 @@ from tests.domains.conftest import EXAMPLE, forget_domains
 from tests.domains.scripted import script
 
 from populora.cli.main import main
-from populora.core.config import BaseConfig, EvaluationConfig
+from populora.core.config import BaseConfig, Config, EvaluationConfig
 from populora.core.errors import RunDirectoryError
 from populora.core.types import Example, Kind, Problem, TaskType, task_types
 from populora.domains.registry import load_domain
@@ -64,7 +64,7 @@ def test_the_calculator_trains_on_seeds_of_its_own_and_is_shown(config, tmp_path
 @pytest.mark.slow
 def test_a_run_resumes_to_the_same_bytes_and_is_reported(config, tmp_path):
     train(config, tmp_path / "undisturbed", Silent())
-    train(config, tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
+    stop_after_a_step(config, tmp_path / "run")
     forget_domains()
     resume(tmp_path / "run", Silent())
     assert contents(tmp_path / "run") == contents(tmp_path / "undisturbed")
@@ -78,7 +78,7 @@ def test_a_run_resumes_to_the_same_bytes_and_is_reported(config, tmp_path):
     ("change", "there"), [({"version": "2"}, "calculator 2"), ({"facts": lambda: {"engine": "3.1"}}, r"calculator 1 \(engine 3.1\)")]
 )
 def test_a_run_does_not_resume_under_another_version(change, there, config, calculator, tmp_path, monkeypatch):
-    train(config, tmp_path / "run", Silent(), stop=lambda: True)
+    stop_after_a_step(config, tmp_path / "run")
     before = contents(tmp_path / "run")
     monkeypatch.setattr("calculator_domain.DOMAIN", replace(calculator, **change))
     load_domain.cache_clear()
@@ -108,6 +108,12 @@ def test_members_learn_the_calculator_together_with_python(config, tmp_path, cap
     assert "operators" in capsys.readouterr().out
     assert {"calculator_f", "operators", "cyclomatic", "code_f"} <= report(folder)
     assert recompute(folder) == 0
+
+
+def stop_after_a_step(config: Config, folder: Path) -> None:
+    """Not earlier: a stop while the base proposes seeds ends the run before its first step."""
+    train(config, folder, Silent(), stop=lambda: (folder / "metrics.jsonl").exists())
+    assert len(read_log(folder)) == 1
 
 
 def report(folder: Path) -> set[str]:
