@@ -108,11 +108,10 @@ def resume(folder: str | Path, verbose: bool = True, steps: int | None = None) -
 
 
 def _display(folder: Path, config: Config, verbose: bool) -> PlainDisplay:
-    from rich.console import Console
-
+    from populora.core.output import OutputConsole
     from populora.runs.display import PlainDisplay
 
-    return PlainDisplay(folder, config.steps, lambda: False, Console(highlight=False, quiet=not verbose))
+    return PlainDisplay(folder, config.steps, lambda: False, OutputConsole(quiet=not verbose))
 
 
 def breed(

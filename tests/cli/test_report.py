@@ -12,13 +12,12 @@ from report_runs import AGENT, CONFIG, logged, write_run
 from populora.cli.main import main
 from populora.report import figures as figures_module
 from populora.report import page as page_module
-from populora.report.rendering import draw
 
 
 @pytest.fixture(autouse=True)
 def drawn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of the page are drawn but not rendered, which takes seconds; `test_a_whole_report` renders them."""
-    monkeypatch.setattr(page_module, "svg", lambda figure: f"<svg>{len(draw(figure).axes)}</svg>")
+    monkeypatch.setattr(page_module, "svg", lambda figure: f"<svg>{len(figure.draw().axes)}</svg>")
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_selection_by_teacher_student_task_and_limit(run, capsys):
     assert "4 of 4" in show(capsys, run, "--step", "1", "--limit", "0")
 
 
-def test_attempts_at_problems_from_the_buffer_are_printed_after_those_of_the_step(tmp_path, make_record, capsys):
+def test_attempts_at_problems_from_the_buffer_are_printed_after_those_of_the_step(tmp_path, make_record, capsys, monkeypatch):
     record, folder = make_record(3), tmp_path / "run"
     old = record.attempts[-1]
     older = old._replace(student="S0", problem=replace(old.problem, id="1-older", author="T1", step=1))
@@ -90,6 +90,9 @@ def test_attempts_at_problems_from_the_buffer_are_printed_after_those_of_the_ste
     assert "seed  code_i  0-old  asks for the input  from the buffer, born in step 0" in past and "✓ S1  reward +1.00" in past
     assert "T1  code_i  1-older  asks for the input  from the buffer, born in step 1" in past and "✓ S0  reward +1.00" in past
     assert "2 of 2 problems from the buffer shown" in past
+    with monkeypatch.context() as narrow:
+        narrow.setenv("COLUMNS", "40")  # nothing is cut
+        assert "from the buffer, born in step 1" in " ".join(show(capsys, str(folder), "--step", "3").split())
     for selection in (["--student", "S0"], ["--teacher", "T1"]):
         text = show(capsys, str(folder), "--step", "3", *selection)
         assert "1-older" in text and "0-old" not in text and "1 of 1 problem from the buffer shown" in text

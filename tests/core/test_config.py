@@ -8,6 +8,7 @@ from populora.core.config import (
     Config,
     EvaluationConfig,
     EvolutionConfig,
+    LeagueConfig,
     LearnerConfig,
     LoraConfig,
     PopulationConfig,
@@ -100,6 +101,7 @@ def test_a_missing_file_is_named(tmp_path):
         Config(learner=LearnerConfig(decay_steps=-1)),
         Config(learner=LearnerConfig(teacher_learning_rate=-1e-5)),
         Config(learner=LearnerConfig(teacher_learning_rate=1e-5), population=PopulationConfig(single_agent=True)),
+        Config(league=LeagueConfig(threshold=0.6)),  # without effect
         Config(steps=9, learner=LearnerConfig(decay_steps=8)),
         Config(steps=0),
         Config(learner=LearnerConfig(grad_clip=-1.0)),

@@ -112,7 +112,7 @@ def test_members_learn_the_calculator_together_with_python(config, tmp_path, cap
 
 def stop_after_a_step(config: Config, folder: Path) -> None:
     """Not earlier: a stop while the base proposes seeds ends the run before its first step."""
-    train(config, folder, Silent(), stop=lambda: (folder / "metrics.jsonl").exists())
+    train(config, folder, Silent(), stop=(folder / "metrics.jsonl").exists)
     assert len(read_log(folder)) == 1
 
 

@@ -32,6 +32,10 @@ METRICS = PYTHON.metrics
         ({"metrics": (*METRICS[:3], Metric("size", "size", 2, 2))}, "metric 'size': expected low below high, got 2, 2"),
         ({"shown": ("size",)}, "expected names of its metrics in `shown`"),
         ({"shown": ()}, "expected names of its metrics in `shown`"),
+        ({"fences": "python"}, "expected `fences` as a tuple of languages in lower case"),
+        ({"fences": ()}, r"none of them input, output, message; got \(\)"),
+        ({"fences": ("Python",)}, "languages in lower case"),
+        ({"fences": ("python", "input")}, "none of them input"),
     ],
 )
 def test_an_impossible_declaration_is_refused(change, words):

@@ -14,7 +14,6 @@ from populora.core.config import EvaluationConfig, PopulationConfig
 from populora.core.errors import RunDirectoryError
 from populora.evals.all_pairs import mean_rates, pair_tables, solve_rates
 from populora.report.figures.matchups import cross_evaluation_figure
-from populora.report.rendering import draw
 from populora.runs.tables import read_table
 from populora.training.loop import resume, train
 
@@ -55,7 +54,7 @@ def test_the_command_prints_the_matrix_and_the_report_draws_it(begun, capsys):
     assert {row["snapshot"] for row in rows} == {"1"} and all(f"{float(row['solve_rate']):.2f}" in printed for row in rows)
     figure = figure_of(cross_evaluation_figure, study_of(begun))
     assert [{name: str(value) for name, value in row.items()} for row in figure.rows] == rows
-    assert "every student attempted" in figure.definition and draw(figure).axes[0].get_title("left") == "after step 1"
+    assert "every student attempted" in figure.definition and figure.draw().axes[0].get_title("left") == "after step 1"
     (begun / "pairs" / "step_00001.csv").write_text("snapshot,student\n1")
     with pytest.raises(RunDirectoryError, match="pairs'"):
         cross_evaluation_figure(study_of(begun))

@@ -167,7 +167,12 @@ def test_the_last_fence_is_the_answer_or_leniently_the_whole_text(graded):
     assert graded(CHEAP, f"so</think><answer>{CHEAP}</answer>").modes == {"strict": False, "lenient": True}
     assert graded(CHEAP, f"so</think>\n{CHEAP}").modes == {"strict": False, "lenient": True}
     assert graded(CHEAP, f"```sql\n{CHEAP}\n```").correct and BENCHMARKS["spider"].primary == "lenient"
-    assert extract_statements("```sql\nSELECT 1\n```</think>```sql\n```") == {"strict": "", "lenient": "```sql\n```"}
+    assert extract_statements("```sql\nSELECT 1\n```</think>```sql\n```") == {"strict": "", "lenient": ""}
+    assert (
+        extract_statements("so</think>```\nSELECT 1\n```")["lenient"]
+        == extract_statements("so</think>```sql\nSELECT 1")["lenient"]
+        == "SELECT 1"
+    )
     assert extract_statements("<answer>```python\n1\n```</answer>")["strict"] == ""
 
 

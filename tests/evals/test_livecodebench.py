@@ -109,6 +109,10 @@ def test_damaged_files_are_named(folder, tmp_path):
     [
         ("so</think><answer>```python\nprint(1)\n```</answer>", "print(1)\n", "print(1)\n"),
         ("```python\na\n```\n```python\nb\n```", "", "b\n"),
+        ("<answer>```python\na\n```\nFor the sample this prints:\n```\n3\n```</answer>", "a\n", "a\n"),
+        ("```Python3 title=x\na\n```\n```bash\npython a.py\n```", "", "a\n"),
+        ("```\na\n```\n```output\n3\n```", "", "a\n"),
+        ("```code\na\n```", "", "a\n"),
         ("print(1)", "", "print(1)"),
     ],
 )

@@ -76,10 +76,17 @@ def test_an_answer_without_a_box_is_looked_for(text, answer):
         ("#### 3. Third step\nso 20 in all\n#### $1,800 \nNext question: 7", "1800"),
         ("#### 3. Third step\nso 20 in all", "20"),
         ("#### 18\n#### \\boxed{19}", "19"),
+        ("<answer>20 dollars.</answer>", "20"),
+        ("so 3</think> <answer>Total: $1,200 eggs/day</answer>", "1200"),
+        ("<answer>-20 km/h</answer>", "-20"),
+        ("<answer>20/3 cups</answer>", "20/3 cups"),
+        ("<answer>2^5</answer>", "2^5"),
+        ("<answer>\\sqrt{2} cups</answer>", "\\sqrt{2} cups"),
+        ("<answer>twenty</answer>", "twenty"),
     ],
 )
 def test_the_ending_of_gsm8k_is_read_where_it_is_expected(text, answer):
-    assert lenient(text, gsm8k_ending=True) == answer
+    assert lenient(text, gsm8k=True) == answer
     assert lenient("#### 18\nor 19") == "19"
 
 
@@ -90,7 +97,7 @@ def test_the_last_number_is_found_whatever_surrounds_it(before, value, after):
 
 @given(st.text(max_size=300))
 def test_any_text_has_a_reading(text):
-    for reading in (boxed(text) or "", lenient(text), lenient(text, gsm8k_ending=True)):
+    for reading in (boxed(text) or "", lenient(text), lenient(text, gsm8k=True)):
         assert isinstance(tidied(reading), str)
 
 
@@ -101,7 +108,7 @@ def test_any_text_has_a_reading(text):
 def test_long_completions_are_read_in_linear_time(part):  # in quadratic time this would not end
     for text in (part * (LONG // len(part)), "\\boxed{" + part * (LONG // len(part)), "#### 1" + part * (LONG // len(part)) + "x"):
         boxed(text)
-        lenient(text, gsm8k_ending=True)
+        lenient(text, gsm8k=True)
 
 
 @pytest.mark.parametrize(

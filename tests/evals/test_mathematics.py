@@ -1,11 +1,11 @@
-"""Gold answers, the readings of a completion, and the verdict (math-verify is called here, without the sandbox)."""
+"""Gold answers, the readings of a completion, and the verdict; but for one test, math-verify is called here, without the sandbox."""
 
 import pytest
 
 from populora.core.errors import ConfigError
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import Item
-from populora.evals.graders.mathematics import LONGEST_ANSWER, gold_of, grade_answers
+from populora.evals.graders.mathematics import LONGEST_ANSWER, gold_of, grade_answers, grade_mathematics
 
 LONG = 1 << 18
 
@@ -108,3 +108,12 @@ def test_no_answer_and_an_endless_one_are_not_compared():
     assert graded(never, "aime24", "nothing", answer="3").reason == "no_answer"
     grade = graded(never, "aime24", f"\\boxed{{{'9' * LONG}}}", answer="3")
     assert grade.reason == "unreadable:too_long" and len(grade.answer) == LONGEST_ANSWER
+
+
+def test_answers_are_compared_in_the_sandbox_too(pool_of):
+    """math-verify asks for the version of another package at its import, which the sandbox does not show by itself."""
+    pytest.importorskip("math_verify", reason="needs math-verify")
+    item = Item("7", {"answer": "a\n#### 18"})
+    completions = ("\\boxed{36/2}", "\\boxed{19}", "<answer>18 dollars</answer>")
+    grades = [grade_mathematics(pool_of("gsm8k"), BENCHMARKS["gsm8k"], item, text) for text in completions]
+    assert [grade.reason for grade in grades] == ["", "wrong", ""]

@@ -10,7 +10,6 @@ from report_runs import AGENT, CONFIG, MIXED, SQL, study_of, write_run
 
 from populora.report import page as module
 from populora.report.figures import make_figures
-from populora.report.rendering import draw
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +39,7 @@ def copied(runs: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Return ``reported(run, baselines=(other,))``, which makes the page. Figures are drawn, but not rendered, which takes seconds."""
-    monkeypatch.setattr(module, "svg", lambda figure: f"<svg>{len(draw(figure).axes)}</svg>")
+    monkeypatch.setattr(module, "svg", lambda figure: f"<svg>{len(figure.draw().axes)}</svg>")
 
     def make(*folders: Path, baselines: tuple[Path, ...] = ()) -> str:
         study = study_of(*folders, baselines=baselines)

@@ -21,7 +21,6 @@ from populora.report.figures.coverage import coverage_figure
 from populora.report.figures.failure_reasons import reasons_figure
 from populora.report.figures.panel_specs import complexity_figure
 from populora.report.figures.sampled_programs import samples_figure
-from populora.report.rendering import draw
 from populora.runs.step_columns import schema_of
 
 MEASURES = {"python": ("ast_depth", "cyclomatic", "loc", "variables"), "sql": ("joins", "nesting", "clauses", "columns")}
@@ -67,7 +66,7 @@ def test_a_run_of_sql_alone_has_the_figures_of_a_run_of_python_alone(runs):
     assert values(ours["complexity"]) == {
         key: value for name in MEASURES["sql"] for key, value in expected(runs["sql"], f"teacher/{name}", "").items()
     }
-    titles = [axis.get_title(loc="left") for axis in draw(figure_of(lambda _: ours["dynamics_per_type"], study_of(runs["sql"]))).axes]
+    titles = [axis.get_title(loc="left") for axis in figure_of(lambda _: ours["dynamics_per_type"], study_of(runs["sql"])).draw().axes]
     assert titles == [f"sql_{kind}: {title}" for kind in "iof" for title in ("solve rate", "validity")]
 
 
@@ -94,7 +93,7 @@ def test_every_type_of_a_mixed_run_has_its_panels(runs):
     ):
         ours = [expected(runs["mixed"], metric, f"/{task}") for metric in metrics for task in tasks]
         assert values(figures[name]) == {key: value for of_panel in ours for key, value in of_panel.items()}
-        assert len(draw(figure_of(lambda _, name=name: figures[name], study_of(runs["mixed"]))).axes) == len(ours)
+        assert len(figure_of(lambda _, name=name: figures[name], study_of(runs["mixed"])).draw().axes) == len(ours)
 
 
 def test_where_the_ratings_come_from_is_the_mean_over_the_matchups_of_the_table(runs):
@@ -127,7 +126,7 @@ def test_beside_a_run_of_python_alone_a_mixed_one_is_compared_by_domain(runs):
     lines = [logged(runs["mixed"])[-1]["teacher/loc/python"], logged(runs["pair"])[-1]["teacher/loc"]]
     assert list(ends) == ["2T+2S (domains python+sql)", "2T+2S (domains python)"]
     assert list(ends.values()) == pytest.approx(lines, rel=1e-5)
-    assert draw(compared)
+    assert compared.draw()
 
 
 def test_who_solves_whose_problems_is_apart_by_domain(runs):
@@ -174,7 +173,7 @@ def test_reasons_are_apart_by_domain_and_recounted(runs):
                 for reason, count in Counter(":".join(reason.split(":")[:2]) for reason in reasons).items():
                     ours[run, domain, side, reason, step] = count / len(rows)
     assert shares == pytest.approx(ours)
-    assert len(draw(figure).axes) == 2 * 3
+    assert len(figure.draw().axes) == 2 * 3
 
 
 def test_sampled_programs_are_those_of_one_domain_by_its_own_measures(runs):
@@ -189,14 +188,14 @@ def test_sampled_programs_are_those_of_one_domain_by_its_own_measures(runs):
             ours = (row["nesting"], row["clauses"], row["joins"])
             assert row["program"].startswith("SELECT") and set(MEASURES["sql"]) < row.keys() and "loc" not in row
             assert ours == (order[0] if row["kind"] == "most trivial" else order[(len(order) - 1) // 2])
-        assert all("clauses" in axis.texts[0].get_text() for axis in draw(figure).axes if axis.texts)
+        assert all("clauses" in axis.texts[0].get_text() for axis in figure.draw().axes if axis.texts)
 
 
 def test_a_long_statement_is_drawn_whole(tmp_path, make_record):
     statement = " UNION ".join(["SELECT a FROM t"] * 20)
     run = write_run(tmp_path / "run", make_record, replace(MIXED, domains=("sql",)), steps=1, program=statement)
     figure = figure_of(lambda study: samples_figure(study, "sql"), study_of(run))
-    drawn = [text.get_text() for axis in draw(figure).axes for text in axis.texts]
+    drawn = [text.get_text() for axis in figure.draw().axes for text in axis.texts]
     assert statement in [text.replace("\n", " ") for text in drawn] and max(len(line) for text in drawn for line in text.split("\n")) < 90
 
 
@@ -223,7 +222,7 @@ def test_every_figure_of_a_mixed_study_says_what_it_is_and_has_equal_rows(runs):
         for name, columns in (part.split(".parquet: ") for part in figure.source.split("; ") if ".parquet: " in part):
             known = set(schema_of(name, ["python", "sql"]).names)
             assert columns.startswith("all columns") or {column.strip() for column in columns.split(",")} <= known
-        assert draw(figure)
+        assert figure.draw()
 
 
 @pytest.mark.slow

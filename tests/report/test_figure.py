@@ -45,6 +45,17 @@ def test_a_file_says_in_itself_what_it_shows(tmp_path):
     assert words.encode().replace(b"\\", b"\\\\") in data and b"CreationDate" not in data
 
 
+def test_a_figure_that_a_user_draws_looks_like_those_of_the_report(tmp_path):
+    def drawn():
+        drawing = Drawing()
+        drawing.subplots().set_title("left", loc="left")
+        return drawing
+
+    drawing = Figure("name", "title", "", "definition", "source", "shown", [{"a": 1}], drawn).draw()
+    (axis,) = drawing.axes
+    assert axis.title.get_fontsize() == 9 and not axis.spines["top"].get_visible() and drawing.get_facecolor() == (1, 1, 1, 1)
+
+
 def test_how_many_runs_and_seeds_are_shown(runs):
     study = study_of(runs["pair"], runs["pair-1"], runs["agent"])
     assert describe_runs(study.arms) == "baseline (1 agent): 1 run, seed 0; 2T+2S: 2 runs, seeds 0, 1"

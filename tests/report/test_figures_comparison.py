@@ -14,7 +14,6 @@ from scipy import stats
 
 from populora.report.figure import MissingFigure
 from populora.report.figures.arm_comparison import comparison_figure, value_at_end, welch
-from populora.report.rendering import draw
 
 
 def by_the_book(ours: list[float], theirs: list[float]) -> tuple[float, float]:
@@ -72,7 +71,7 @@ def test_rows_are_means_of_the_last_tenth_a_run_a_sample(long):
             assert (row["low"], row["high"]) == pytest.approx(by_the_book(ours, theirs), rel=1e-6)
         else:
             assert row["low"] is row["high"] is None
-    assert len([axis for axis in draw(figure).axes if axis.axison]) == len({metric for metric, _ in compared})
+    assert len([axis for axis in figure.draw().axes if axis.axison]) == len({metric for metric, _ in compared})
 
 
 def test_what_was_not_measured_at_the_end_has_its_last_value(long):
@@ -97,7 +96,7 @@ def test_a_metric_that_an_arm_lacks_is_left_out_and_named(runs, copied):
     lines = [{name: value for name, value in line.items() if name != "held_out/accuracy"} for line in logged(folder)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     figure = figure_of(comparison_figure, study_of(folder, runs["pair"]))
-    assert draw(figure)
+    assert figure.draw()
     assert {row["metric"] for row in figure.rows} == set(METRICS) - {"held_out/accuracy"}
     assert "Left out, because an arm lacks them: held_out/accuracy." in figure.definition
 
@@ -108,7 +107,7 @@ def test_a_run_without_a_step_is_left_out_and_named(runs, copied, name):
     without = figure_of(comparison_figure, study_of(runs["pair"], runs["agent"]))
     figure = figure_of(comparison_figure, study_of(runs["pair"], runs["agent"], without_steps(copied(name))))
     values = [[(row["metric"], row["values"], row["difference"]) for row in each.rows] for each in (figure, without)]
-    assert values[0] == values[1] and figure.runs.count("1 run, seed 0") == 2 and "2 runs" not in figure.runs and draw(figure)
+    assert values[0] == values[1] and figure.runs.count("1 run, seed 0") == 2 and "2 runs" not in figure.runs and figure.draw()
     assert f"Left out, because they have no step: {name}." in figure.definition
 
 

@@ -8,7 +8,6 @@ from report_runs import AGENT, CONFIG, figure_of, logged, study_of, write_run
 
 from populora.report.figure import Figure, MissingFigure
 from populora.report.figures.compute import WARM_UP, compute_figure, timings_figure
-from populora.report.rendering import draw
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +40,14 @@ def test_a_step_costs_the_median_of_all_steps_of_the_arm_without_each_runs_first
         "seconds_per_adapter_step": pytest.approx(ours / 4), "hours": pytest.approx(ours * 12 / 3600),
         "ratio": pytest.approx(ours / theirs), "ratio_per_adapter": pytest.approx(ours / 4 / theirs), "steps_timed": 11,
     }  # fmt: skip
-    bars = [patch.get_width() for patch in draw(figure).axes[0].patches]
+    bars = [patch.get_width() for patch in figure.draw().axes[0].patches]
     assert bars == pytest.approx([theirs, ours])
 
 
 def test_without_a_baseline_there_is_no_ratio(timed):
     figure = figure_of(compute_figure, study_of(timed / "first"))
     assert [cell.text for cell in figure.tables[0].rows[0].cells[6:]] == ["–", "–"]
-    assert [(row["ratio"], row["ratio_per_adapter"]) for row in figure.rows] == [(None, None)] and draw(figure)
+    assert [(row["ratio"], row["ratio_per_adapter"]) for row in figure.rows] == [(None, None)] and figure.draw()
     assert figure.csv().splitlines()[1].split(",")[7:9] == ["", ""]
 
 
@@ -61,7 +60,7 @@ def test_phases_are_those_of_the_first_runs_log(timed):
         for phase in ("propose", "solve", "update")
     }
     assert figure.runs == "the first run of each arm; baseline (1 agent): 1 run, seed 0; 2T+2S: 2 runs, seeds 1, 0"
-    population = draw(figure).axes[1].collections[-1].get_paths()[0].vertices
+    population = figure.draw().axes[1].collections[-1].get_paths()[0].vertices
     for step, whole in enumerate(seconds(timed / "second"), start=1):
         assert max(population[population[:, 0] == step, 1]) == pytest.approx(whole), "the stack ends at the step's seconds"
 
@@ -74,4 +73,4 @@ def test_what_was_not_timed_is_absent_and_its_arm_left_out(runs, copied):
         assert isinstance(figure, MissingFigure) and figure.reason == "no run has timings.jsonl"
         beside = make(study_of(folder, runs["agent"]))
         assert isinstance(beside, Figure) and {row["arm"] for row in beside.rows} == {"baseline (1 agent)"} and "2T" not in beside.runs
-        assert draw(beside)
+        assert beside.draw()

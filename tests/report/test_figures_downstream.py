@@ -16,7 +16,6 @@ from populora.core.errors import PopuloraError
 from populora.report.figure import Figure, MissingFigure
 from populora.report.figures.downstream import downstream_figures
 from populora.report.page import page
-from populora.report.rendering import draw
 
 ROLES = {"base": "base", "T0": "teacher", "T1": "teacher", "S0": "student", "S1": "student"}
 ITEMS = {"aime24": 30, "amc23": 40}
@@ -63,7 +62,7 @@ def test_rows_have_means_of_roles_with_their_spread_and_every_member(runs, tmp_p
         for model, counts in CORRECT.items()
         for (name, items), count in zip(ITEMS.items(), counts, strict=True)
     }
-    widths = [patch.get_width() for axis in draw(adapters).axes for patch in axis.patches]
+    widths = [patch.get_width() for axis in adapters.draw().axes for patch in axis.patches]
     assert widths == pytest.approx([RATES[model, name] for name in ITEMS for model in ROLES])
     assert bars.runs == adapters.runs == "1 evaluation: pair/step_00006: 5 models" and bars.tables
 
@@ -89,7 +88,7 @@ def test_a_table_notes_settings_in_which_its_evaluations_differ_and_python_has_t
 
 
 def test_a_cap_reaches_to_the_best_member_of_the_role_and_a_line_over_their_spread(runs, tmp_path):
-    (axis,) = draw(figures_of_folder(runs, evaluation(tmp_path / "mine"))[0]).axes
+    (axis,) = figures_of_folder(runs, evaluation(tmp_path / "mine"))[0].draw().axes
     containers = [container for container in axis.containers if isinstance(container, BarContainer) and len(container)]
     heights = [(container[0].get_alpha(), [patch.get_height() for patch in container]) for container in containers]
     base = (1.0, pytest.approx([RATES["base", name] for name in ITEMS]))
@@ -111,17 +110,17 @@ def test_evaluations_of_equally_named_runs_are_told_apart_and_have_the_seed_of_a
     assert bars.runs == f"2 evaluations: {folders[0]}: 5 models, run pair, seed 0; {folders[1]}: 5 models"
     rows = [row for row in adapters.rows if (row["model"], row["benchmark"]) == ("T0", "aime24")]
     assert [(row["evaluation"], row["correct"]) for row in rows] == [(str(folders[0]), 0), (str(folders[1]), 1)]
-    (legend,) = draw(bars).legends
+    (legend,) = bars.draw().legends
     assert len({text.get_text() for text in legend.get_texts()}) == 6
 
 
 def test_a_benchmark_graded_in_part_has_no_bar_but_a_row(runs, tmp_path):
     bars, adapters = figures_of_folder(runs, evaluation(tmp_path / "mine", graded=7))
-    lengths = [len(container) for container in draw(bars).axes[0].containers if isinstance(container, BarContainer)]
+    lengths = [len(container) for container in bars.draw().axes[0].containers if isinstance(container, BarContainer)]
     assert lengths == [0, 2, 2, 2, 1, 1], "the students' bar and cap: not all of them have amc23"
     row = next(row for row in adapters.rows if (row["model"], row["benchmark"]) == ("S1", "amc23"))
     assert (row["graded"], row["items"]) == (7, 40)
-    assert sum(len(axis.patches) for axis in draw(adapters).axes) == len(ROLES) * len(ITEMS) - 1
+    assert sum(len(axis.patches) for axis in adapters.draw().axes) == len(ROLES) * len(ITEMS) - 1
 
 
 @pytest.mark.parametrize("published", [True, False])

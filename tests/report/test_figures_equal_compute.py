@@ -10,7 +10,6 @@ from report_runs import AGENT, CONFIG, figure_of, logged, study_of, without_step
 
 from populora.report.figure import MissingFigure
 from populora.report.figures.equal_compute import equal_compute_figure
-from populora.report.rendering import draw
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def test_a_point_is_the_mean_over_runs_of_a_value_and_of_what_was_spent_until_th
             {name: fmean(run[name] for run in pair) for name in ("million_tokens", "minutes")}
         )
         assert row["value"] == pytest.approx(fmean(run["difficulty"] for run in pair))
-    drawing = draw(figure)
+    drawing = figure.draw()
     assert len(drawing.axes) == 6 and all(len(axis.lines) == 2 for axis in drawing.axes)
     drawn = {len(line.get_xdata()) for line in drawing.axes[1].lines}
     assert drawn == {7, 9}, "the agent's run is longer"
@@ -54,14 +53,14 @@ def test_time_that_is_not_on_record_leaves_its_panel_empty(spent, tmp_path):
     folder = shutil.copytree(spent / "first", tmp_path / "untimed")
     (folder / "timings.jsonl").unlink()
     figure = figure_of(equal_compute_figure, study_of(folder))
-    assert all(row["minutes"] != row["minutes"] for row in figure.rows) and draw(figure)
+    assert all(row["minutes"] != row["minutes"] for row in figure.rows) and figure.draw()
 
 
 def test_a_run_without_a_step_is_left_out_and_named(spent, tmp_path):
     alone = figure_of(equal_compute_figure, study_of(spent / "first", spent / "agent"))
     folder = without_steps(shutil.copytree(spent / "second", tmp_path / "begun"))
     figure = figure_of(equal_compute_figure, study_of(spent / "first", folder, spent / "agent"))
-    assert figure.rows == alone.rows and figure.runs == alone.runs and draw(figure)
+    assert figure.rows == alone.rows and figure.runs == alone.runs and figure.draw()
     assert figure.definition.endswith("Left out, because they have no step: begun.")
 
 

@@ -13,7 +13,6 @@ from populora.report.figure import Figure, MissingFigure, Study
 from populora.report.figures.coverage import coverage_figure
 from populora.report.figures.metric_panels import panel_figures
 from populora.report.figures.panel_specs import panel_specs
-from populora.report.rendering import draw
 
 SPECS = {spec.name: spec for spec in panel_specs(["python"])}
 COVERAGE = ("archive/coverage", "archive/proxy", "archive/distinct_descriptors", "archive/total_problems")
@@ -60,14 +59,14 @@ def test_rows_are_what_the_logs_say(runs, copied, name):
     }
     assert values == pytest.approx(ours)
     assert {row["arm"] for row in figure.rows} == {arm.label for arm in study.arms}
-    assert len(draw(figure).axes) == len(spec.panels)
+    assert len(figure.draw().axes) == len(spec.panels)
 
 
 def test_each_panel_draws_its_own_metric(runs):
     study = study_of(runs["pair"], smooth=1)
     for spec in SPECS.values():
         figure = panel_figures(study)[spec.name]
-        for axis, panel in zip(draw(figure).axes if isinstance(figure, Figure) else (), spec.panels, strict=isinstance(figure, Figure)):
+        for axis, panel in zip(figure.draw().axes if isinstance(figure, Figure) else (), spec.panels, strict=isinstance(figure, Figure)):
             (whole,) = [curve for curve in curves_of(study.arms, panel.metric, panel.task) if curve.member == "all"] or [None]
             if whole:
                 np.testing.assert_array_equal(axis.lines[-1].get_ydata(), whole.values)
@@ -90,7 +89,7 @@ def test_coverage_has_the_lines_of_the_logs_of_both_arms(runs):
 def test_coverage_is_drawn_in_per_cent_over_steps_and_over_programs(runs):
     figure = figure_of(coverage_of_python, study_of(runs["pair"]))
     lines = logged(runs["pair"])
-    over_steps, over_programs, proxy, distinct = ([axis.lines[0].get_xdata(), axis.lines[0].get_ydata()] for axis in draw(figure).axes)
+    over_steps, over_programs, proxy, distinct = ([axis.lines[0].get_xdata(), axis.lines[0].get_ydata()] for axis in figure.draw().axes)
     percent = [100 * line["archive/coverage"] for line in lines]
     np.testing.assert_allclose(np.array(over_steps, float), [[line["step"] for line in lines], percent])
     np.testing.assert_allclose(np.array(over_programs, float), [[line["archive/total_problems"] for line in lines], percent])

@@ -11,7 +11,6 @@ import pytest
 from report_runs import CONFIG, figure_of, rewrite, study_of, table, write_run
 
 from populora.report.figures.matchups import cross_evaluation_figure, trueskill_figure
-from populora.report.rendering import draw
 
 
 def test_ratings_and_wins_are_those_of_the_tables(runs):
@@ -28,7 +27,7 @@ def test_ratings_and_wins_are_those_of_the_tables(runs):
 
 
 def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs):
-    teachers, students, wins = draw(figure_of(trueskill_figure, study_of(runs["pair"]))).axes
+    teachers, students, wins = figure_of(trueskill_figure, study_of(runs["pair"])).draw().axes
     for axis, role in ((teachers, "teacher"), (students, "student")):
         means = defaultdict(list)
         for row in table(runs["pair"], "ratings"):
@@ -45,7 +44,7 @@ def test_agents_that_share_adapters_have_one_panel_of_ratings(tmp_path, make_rec
     config = replace(CONFIG, population=replace(CONFIG.population, shared_adapters=True))
     run = write_run(tmp_path / "run", make_record, config)
     figure = figure_of(trueskill_figure, study_of(run))
-    agents, wins = draw(figure).axes
+    agents, wins = figure.draw().axes
     assert agents.get_title(loc="left") == "mu of agents" and wins.get_title(loc="left") == "matchups won"
     drawn = [np.asarray(line.get_ydata(), float).tolist() for line in agents.lines]
     by_agent = [[row["mu"] for row in table(run, "ratings") if row["member"] == name] for name in ("A0", "A1")]
@@ -71,7 +70,7 @@ def test_a_snapshot_is_a_fifth_of_the_run(tmp_path, make_record, steps):
         key: (pytest.approx(fmean(values)), len(values)) for key, values in expected.items()
     }
     assert {row["snapshot"] for row in figure.rows} == set(ends)
-    assert len(draw(figure).axes) == 2 * len(ends)
+    assert len(figure.draw().axes) == 2 * len(ends)
 
 
 def test_matrices_have_students_in_rows_and_profiles_are_their_rows(tmp_path, make_record):
@@ -82,7 +81,7 @@ def test_matrices_have_students_in_rows_and_profiles_are_their_rows(tmp_path, ma
     figure = figure_of(cross_evaluation_figure, study_of(run))
     rates = {(row["snapshot"], row["student"], row["teacher"]): row["solve_rate"] for row in figure.rows}
     assert {student for _, student, _ in rates} == {"S0", "S1", "S10"}
-    axes = draw(figure).axes
+    axes = figure.draw().axes
     for column, end in enumerate((4, 8, 12, 16, 20)):
         expected = [[rates.get((end, student, teacher), math.nan) for teacher in ("T0", "T1")] for student in ("S0", "S1", "S10")]
         profiles, matrix = axes[column], axes[5 + column]

@@ -9,7 +9,6 @@ from report_runs import CONFIG, figure_of, logged, study_of, table, write_run
 
 from populora.core.types import Attempt
 from populora.report.figures.failure_reasons import COLOURED, reasons_figure
-from populora.report.rendering import draw
 
 
 def test_shares_by_reason_are_recounted(runs):
@@ -41,7 +40,7 @@ def test_arms_with_runs_of_different_length_and_reasons_are_drawn_over_all_steps
 
     write_run(tmp_path / "long", make, replace(CONFIG, seed=5), steps=8)
     figure = figure_of(reasons_figure, study_of(tmp_path / "long", runs["pair"]))
-    axis = draw(figure).axes[1]
+    axis = figure.draw().axes[1]
     labels = [collection.get_label() for collection in axis.collections]
     assert len(labels) == COLOURED + 1 and labels[-1] == "others"
     top = axis.collections[-1].get_paths()[0].vertices

@@ -14,7 +14,6 @@ from populora.evals.retention.recovery_curves import drawings, parent_curves
 from populora.evals.retention.settings import RetentionConfig
 from populora.report.figure import Figure, MissingFigure
 from populora.report.figures.retention_grids import retention_figures
-from populora.report.rendering import draw
 
 GRID = RetentionConfig(
     parents=("code_i", "code_o"), seeds=(0, 1), snapshots=(4,), repeated=4, retrain_steps=3, operators=("m1", "x2"), prompts=2, samples=4,
@@ -54,7 +53,7 @@ def test_retention_rows_are_the_counts_of_the_cells(runs, tmp_path):
     for figure in figures:
         assert isinstance(figure, Figure) and figure.rows == expected and figure.paper
         assert figure.runs == "2 cells: snapshots 4; seeds 0, 1"
-    assert draw(figures[0])
+    assert figures[0].draw()
 
 
 def test_a_child_is_drawn_from_the_step_after_its_snapshot_on_the_scale_of_its_parent(tmp_path):

@@ -12,7 +12,6 @@ from report_runs import CONFIG, figure_of, study_of, table, the_arm, write_run
 
 from populora.domains.python import DOMAIN
 from populora.report.figures.sampled_programs import sampled_programs, samples_figure
-from populora.report.rendering import draw
 
 
 @pytest.fixture
@@ -68,5 +67,5 @@ def test_rows_hold_the_programs_and_numbers_of_the_tables(runs):
                ("step", "author", "task", "problem_id", "rho", "ast_depth", "cyclomatic", "loc", "variables")},
         }  # fmt: skip
     assert list(csv.DictReader(io.StringIO(figure.csv()))) == [{name: str(value) for name, value in row.items()} for row in figure.rows]
-    texts = [text.get_text() for axis in draw(figure).axes for text in axis.texts]
+    texts = [text.get_text() for axis in figure.draw().axes for text in axis.texts]
     assert all(row["program"] in texts for row in figure.rows)

@@ -23,7 +23,6 @@ from populora.report.figures.metric_panels import panel_figures
 from populora.report.figures.rated_groups import mean_rates
 from populora.report.many_members import by_rating, too_many
 from populora.report.page import page
-from populora.report.rendering import draw
 
 BY_MEMBER = ("dynamics", "sampler_gap", "trueskill", "cross_evaluation", "lineage")
 TALLEST = 12.0
@@ -53,7 +52,7 @@ def test_sixteen_members_of_a_role_are_shown_one_by_one_and_seventeen_are_not():
 def test_no_figure_of_64_members_is_tall_and_those_by_member_say_what_they_sum_up(crowd, runs):
     figures, small = figures_of(crowd), figures_of(runs["pair"])
     for name, figure in figures.items():
-        assert draw(figure).get_size_inches()[1] <= TALLEST, name
+        assert figure.draw().get_size_inches()[1] <= TALLEST, name
     for name in BY_MEMBER:
         assert "16" in figures[name].definition and "16" not in small[name].definition
 
@@ -63,12 +62,12 @@ def test_the_csv_has_every_member_though_the_figure_has_none(crowd):
     figures = figures_of(crowd)
     for name in ("trueskill", "sampler_gap", "lineage"):
         assert {row["member"] for row in figures[name].rows} - {"all"} == everybody
-        marks = [child for axis in draw(figures[name]).axes for child in axis.get_children() if (child.get_gid() or "").startswith("mark")]
+        marks = [child for axis in figures[name].draw().axes for child in axis.get_children() if (child.get_gid() or "").startswith("mark")]
         assert not marks, name
 
 
 def test_bands_are_the_quantiles_of_the_members(crowd):
-    teachers = draw(figure_of(trueskill_figure, study_of(crowd))).axes[0]
+    teachers = figure_of(trueskill_figure, study_of(crowd)).draw().axes[0]
     of_step = defaultdict(list)
     for row in table(crowd, "ratings"):
         if row["role"] == "teacher":
@@ -86,7 +85,7 @@ def test_bands_are_the_quantiles_of_the_members(crowd):
 def test_members_have_bands_in_every_panel_and_the_mean_stays_bold(crowd):
     figure = panel_figures(study_of(crowd, smooth=1))["sampler_gap"]
     assert isinstance(figure, Figure)
-    for axis, metric in zip(draw(figure).axes, ("kl", "mean_difference", "max_difference", "ess"), strict=True):
+    for axis, metric in zip(figure.draw().axes, ("kl", "mean_difference", "max_difference", "ess"), strict=True):
         means = [
             fmean(value for key, value in line.items() if key.startswith(f"learner/{metric}/") and key[-1].isdigit())
             for line in logged(crowd)
@@ -112,7 +111,7 @@ def test_groups_of_cross_evaluation_are_in_the_order_of_the_ratings_and_their_ce
             expected[line, column] = fmean(answers) if answers else np.nan
     assert np.isnan(expected).any() and np.isfinite(expected).any()
     np.testing.assert_allclose(mean_rates(of_part, rows_of, columns_of), expected)
-    drawing = draw(figure)
+    drawing = figure.draw()
     *_, bar = drawing.axes
     images = [axis.images[0].get_array() for axis in drawing.axes if axis.images and axis is not bar]
     assert {image.shape for image in images} == {(16, 16)} and any(
@@ -133,7 +132,7 @@ def test_ancestry_follows_the_longest_line_and_the_first_parents():
 
 def test_the_lineage_counts_all_places_at_every_step_and_the_children_by_operator(crowd):
     rows = lineage(the_run(crowd))
-    drawing = draw(figures_of(crowd)["lineage"])
+    drawing = figures_of(crowd)["lineage"].draw()
     for line, (role, title) in enumerate((("T", "teachers"), ("S", "students"))):
         _, by_founder, by_operator = drawing.axes[3 * line : 3 * line + 3]
         corners = np.concatenate([layer.get_paths()[0].vertices for layer in by_founder.collections])
@@ -172,4 +171,4 @@ def test_a_report_of_1000_members_has_ten_megabytes_and_a_foot_at_most(tmp_path,
     figures = make_figures(study)
     text = page(study, figures)
     assert len(text.encode("utf-8", "backslashreplace")) <= 10_000_000
-    assert all(draw(figure).get_size_inches()[1] <= TALLEST for figure in figures if isinstance(figure, Figure))
+    assert all(figure.draw().get_size_inches()[1] <= TALLEST for figure in figures if isinstance(figure, Figure))

@@ -13,7 +13,7 @@ from populora.report import page as module
 from populora.report.figure import Figure, MissingFigure
 from populora.report.figures import make_figures
 from populora.report.page import page
-from populora.report.rendering import draw, save_figure, svg
+from populora.report.rendering import save_figure, svg
 from populora.runs.step_columns import schema_of
 from populora.runs.summary import summarise
 
@@ -72,7 +72,7 @@ def test_no_id_stands_in_the_page_twice_and_what_is_referred_to_is_there(runs):
 
 
 def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypatch):
-    monkeypatch.setattr(module, "svg", lambda figure: f"<svg>{len(draw(figure).axes)}</svg>")
+    monkeypatch.setattr(module, "svg", lambda figure: f"<svg>{len(figure.draw().axes)}</svg>")
     study = study_of(runs["pair"], runs["agent"])
     figures = make_figures(study)
     text = page(study, figures, live_version="7")

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from populora.cli.train import open_display
 from populora.core.config import Config
+from populora.core.output import OutputConsole
 from populora.core.types import Lineage, Matchup, Member, Rating, Role
 from populora.runs.directory import new_run
 from populora.runs.display import PlainDisplay, step_line
@@ -135,6 +136,26 @@ def test_plain_display_is_one_ascii_line_a_step_and_announces_a_stop_once(make_r
     assert where == "runs/tiny, 30 steps: update" and stopping.startswith("stopping")
     assert first.isascii() and first.startswith("step  1/30  10.0s  solve 0.50 (i - o 0.75 f 0.00)  valid 0.67  difficulty 0.50")
     assert first.endswith("left 4:50  bred T1 = x2(T0, T1)") and "mu T 26.0 S 24.0" in second and "left 4:40" in second
+
+
+class Closed(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_display_that_nobody_reads_says_so_once_and_stays_silent(make_record, monkeypatch, capsys):
+    discarded: list[bool] = []
+    monkeypatch.setattr("populora.runs.display.discard_output", lambda: discarded.append(True))
+    console = OutputConsole()
+    console.file = Closed()
+    display = PlainDisplay(Path("runs/tiny"), 30, lambda: False, console)
+    with display:
+        display.phase("update")
+        after_steps(display, make_record, 1, 2)
+    assert discarded == [True]
+    assert capsys.readouterr().err == "populora: nobody reads the output any more; the run in runs/tiny goes on without it\n"
 
 
 def test_an_evolution_names_births_spared_newborns_and_broken_teachers(make_record):

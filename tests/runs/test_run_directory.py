@@ -16,7 +16,7 @@ from populora.core import files, installed
 from populora.core.config import ClusterConfig, Config, EngineConfig
 from populora.core.errors import RunDirectoryError
 from populora.core.files import append_line, remove_folder, write_file, write_folder
-from populora.runs.directory import changed_versions, locked, new_run, open_run, read_config
+from populora.runs.directory import changed_versions, locked, new_run, open_run, read_config, reserved_folder
 
 
 def test_new_run_writes_resolved_settings_and_facts(tmp_path):
@@ -93,6 +93,21 @@ def test_a_run_of_another_version_is_refused_in_one_sentence(tmp_path):
         read_config(tmp_path)
 
 
+@pytest.mark.parametrize("content", ["[]", "{}", '{"format": 5}'])
+def test_damaged_facts_are_one_error_with_their_file(tmp_path, content):
+    with new_run(tmp_path, Config(), {}):
+        pass
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(RunDirectoryError, match=r"run.json' is damaged: expected an object with \w+.*Restore it"):
+        read_config(tmp_path)
+
+
+def test_a_new_folder_is_no_link_to_a_place_that_is_gone(tmp_path):
+    (tmp_path / "tiny").symlink_to(tmp_path / "unmounted")
+    with reserved_folder(tmp_path, "tiny") as folder:
+        assert folder == tmp_path / "tiny-2" and folder.is_dir()
+
+
 def test_creation_that_was_killed_before_its_settings_leaves_the_folder_free(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "config.json.part").write_text("{")
@@ -125,7 +140,7 @@ def test_edited_settings_are_not_resumed(tmp_path):
         pass
 
 
-@pytest.mark.parametrize(("code", "remedy"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "may write"), (errno.EIO, "Check the")])
+@pytest.mark.parametrize(("code", "remedy"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "another place"), (errno.EIO, "Check the")])
 def test_refusing_disk_is_one_error_with_path_and_remedy(tmp_path, monkeypatch, code, remedy):
     write_file(tmp_path / "state", b"old")
 

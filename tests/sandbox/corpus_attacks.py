@@ -25,6 +25,10 @@ for name, statement in {
     "polls": "while True: time.sleep(0)",
 }.items():
     body("endless", name, statement, *LOOPS, "error memory", "error exception:OverflowError")
+body("endless", "blocks the signal", "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])\n    while True: pass", *LOOPS)
+# A kernel that counts CPU time by ticks of 4 ms charges this program nothing.
+between_ticks = "if not 0.0001 < time.monotonic() % 0.004 < 0.0034: time.sleep((0.0042 - time.monotonic() % 0.004) % 0.004)"
+body("endless", "sleeps at every tick", f"while True:\n        {between_ticks}", *LOOPS)
 program("endless", "at import", "while True: pass\ndef f(x): return x", *LOOPS)
 program("endless", "at the end of the interpreter", "import atexit\natexit.register(exec, 'while True: pass')\ndef f(x): return x", "ok 1")
 body("endless", "sleep", "time.sleep(600)", "timeout wall")

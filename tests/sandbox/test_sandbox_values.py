@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+from collections import Counter, OrderedDict, defaultdict, namedtuple
 
 import pytest
 from hypothesis import given
@@ -193,6 +194,18 @@ def test_large_numbers_are_equal_as_in_python(number):
     for other in (1e21, 10**21, float(10**21 - 1), 1e22, 10**22, 2.0**100, 1e308, int(1e308), -1e30, 10**30, 1e30, 10**400):
         assert (crossed(number).comparable == crossed(other).comparable) == (number == other), (number, other)
     assert len(crossed(1e308).comparable) < 10
+
+
+@pytest.mark.parametrize("value", [Counter("aab"), OrderedDict(b=1, a=2), defaultdict(int, {"a": 2, "b": 1})])
+def test_a_dict_of_the_standard_library_is_the_dict_that_it_equals(value):
+    assert crossed(value).comparable == crossed({"a": 2, "b": 1}).comparable != crossed({"a": 2}).comparable
+    assert ast.literal_eval(crossed(value).literal) == value
+
+
+@pytest.mark.parametrize("value", [type("D", (dict,), {})(a=2), type("C", (Counter,), {})("aab"), namedtuple("P", "x")(1)])
+def test_a_value_of_another_class_has_no_literal(value):
+    with pytest.raises(Refused, match="unsupported_value"):
+        crossed(value)
 
 
 def test_a_shared_value_of_exponential_size_is_refused_early():

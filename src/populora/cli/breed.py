@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import tyro
 from rich import box
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -16,6 +15,7 @@ from populora.cli.arguments import parse
 from populora.core.config import EvolutionConfig
 from populora.core.errors import ConfigError
 from populora.core.files import disk_errors
+from populora.core.output import OutputConsole
 from populora.core.types import Lineage
 
 
@@ -48,7 +48,7 @@ class Breed:
 def main(arguments: Sequence[str]) -> int:
     """Breed, write and print the summary, or print the list; returns 0. Raises `PopuloraError`, with nothing written."""
     args = parse(Breed, arguments, "breed")
-    console = Console(highlight=False)
+    console = OutputConsole()
     if args.list:
         console.print(operator_table())
         return 0

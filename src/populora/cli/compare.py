@@ -43,10 +43,11 @@ def main(arguments: Sequence[str]) -> int:
     if not isinstance(figure, Figure):
         raise ConfigError(figure.reason)
     rows = with_corrected_p(figure.rows)
-    table = comparison_table(study, rows)
-    print_table(table)
+    tables = comparison_tables(study, rows)
+    for table in tables:
+        print_table(table)
     if args.out:
-        print(f"written to {', '.join(map(str, write_tables(args.out, 'comparison', [table], rows)))}")
+        print(f"written to {', '.join(map(str, write_tables(args.out, 'comparison', tables, rows)))}")
     return 0
 
 
@@ -56,8 +57,8 @@ def with_corrected_p(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "p_corrected": None if row["p"] is None else next(corrected)} for row in rows]
 
 
-def comparison_table(study: Study, rows: Sequence[Mapping[str, Any]]) -> TextTable:
-    """Lay out the means, a row a metric and a column an arm, and below them the differences to the first arm."""
+def comparison_tables(study: Study, rows: Sequence[Mapping[str, Any]]) -> list[TextTable]:
+    """Lay out the means, a row a metric and a column an arm, and in a second table the differences to the first arm."""
     not_begun, study = study.not_begun, study.begun
     labels = tuple(arm.label for arm in study.arms)
     metrics, captions = dict.fromkeys(row["metric"] for row in rows), compared_metrics(study)
@@ -65,18 +66,14 @@ def comparison_table(study: Study, rows: Sequence[Mapping[str, Any]]) -> TextTab
     means = tuple(
         TextRow(captions[metric], tuple(TextCell(f"{row_of[metric, label]['mean']:.3g}") for label in labels)) for metric in metrics
     )
-    differences = tuple(
-        TextRow(f"{captions[metric]}, difference", (TextCell(), *(_difference(row_of[metric, label]) for label in labels[1:])))
-        for metric in metrics
-    )
+    differences = tuple(TextRow(captions[metric], tuple(_difference(row_of[metric, label]) for label in labels[1:])) for metric in metrics)
     first, last = last_tenth(study)
-    explanation = (
-        f"Means over steps {first} to {last} and over runs. Differences to {labels[0]} with Welch's 95 % interval over runs, and with p "
-        f"corrected by Holm over the table. Bold: corrected p below 0.05.{not_begun}"
-    )
-    return TextTable(
-        "Arms compared over seeds", (("", len(labels)),), labels, (means, differences), (explanation, describe_runs(study.arms))
-    )
+    means_of = f"Means over steps {first} to {last} and over runs.{not_begun}"
+    intervals = "Welch's 95 % intervals over runs; p is corrected by Holm over the table. Bold: corrected p below 0.05."
+    return [
+        TextTable("Arms compared over seeds", (("", len(labels)),), labels, (means,), (means_of, describe_runs(study.arms))),
+        TextTable(f"Differences to {labels[0]}", (("", len(labels) - 1),), labels[1:], (differences,), (intervals,)),
+    ]
 
 
 def _difference(row: Mapping[str, Any]) -> TextCell:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from populora.cli.arguments import parse
 from populora.core.errors import PopuloraError
 from populora.core.installed import versions
+from populora.core.output import OutputConsole
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     from populora.domains.registry import domain_names
 
     parse(Doctor, arguments, "doctor")
-    console = Console(highlight=False)
+    console = OutputConsole()
     table, code = Table.grid(padding=(0, 2)), 0
     for name, check in (
         ("versions", _versions),
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def version(_arguments: Sequence[str]) -> int:
     """Print the version, for ``populora --version``."""
-    Console(highlight=False).print(versions()["populora"])
+    OutputConsole().print(versions()["populora"])
     return 0
 
 

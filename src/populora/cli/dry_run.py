@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from rich.console import Console
-
 from populora.cli.plan import plan_run, render_plan
 from populora.core.config import Config
 from populora.core.invocation import pasteable
+from populora.core.output import OutputConsole
 from populora.domains.registry import load_domains
 from populora.engine.planning.hardware import CPU, parse_gpus
 from populora.engine.planning.planner import check_fits
@@ -33,8 +32,8 @@ def dry_run(config: Config, folder: Path, gpu: str = "", gpus: str = "") -> int:
     plan = plan_run(config, name, number)
     if plan.hardware.name != CPU:  # the memory of a CPU is only printed: the system shares it and may swap
         check_fits(plan)
-    console = Console(highlight=False)
-    console.print(f"would run: {config.steps} steps into {folder}, prompts {prompts}", soft_wrap=True)
+    console = OutputConsole()
+    console.print(f"would run: {config.steps} steps into {folder}, prompts {prompts}", soft_wrap=True, markup=False)
     for part in render_plan(plan):
         console.print(part)
     for line in CHECKS:

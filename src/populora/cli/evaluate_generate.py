@@ -19,7 +19,6 @@ from populora.core.installed import PACKAGES, processor, versions
 from populora.evals.benchmarks import Benchmark, suite
 from populora.evals.data import MissingDataError, digest_of, find_data, load_pinned
 from populora.evals.folder import check_folder, read_description, update_evaluation
-from populora.evals.grading import missing_libraries
 from populora.runs.directory import EVALUATIONS, locked
 
 if TYPE_CHECKING:  # they load torch
@@ -90,15 +89,13 @@ def main(arguments: Sequence[str]) -> int:
     return generate_into(parse(Generate, arguments, "evaluate generate"))[1]
 
 
-def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
-    """Generate; returns the folder and the exit code. Raises `PopuloraError`, also for a missing grader if they will be ``graded``."""
+def generate_into(args: Generate, check: Callable[[Sequence[Benchmark]], None] = lambda benchmarks: None) -> tuple[Path, int]:
+    """Generate; returns the folder and the exit code. Raises `PopuloraError`, also from ``check`` of the benchmarks."""
     _check_arguments(args)
     models = None if args.endpoint else _find_models(args)
     default = SUITES.get(models.config.base.path, "code,math") if models else "code,math"
     benchmarks = suite([name.strip() for name in (args.suite or default).split(",")])
-    for benchmark in benchmarks if graded else ():
-        if message := missing_libraries(benchmark):
-            raise ConfigError(f"{message}. Or leave it out of --suite, or do without verdicts (`populora evaluate generate`)")
+    check(benchmarks)
     tasks, data, skipped = _load_tasks(benchmarks, args)
     if models:  # a run may have gone on during downloads, and have removed the checkpoint
         models = _find_models(args)

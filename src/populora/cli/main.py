@@ -14,6 +14,7 @@ from importlib import import_module
 
 from populora.core.errors import ConfigError, PopuloraError, did_you_mean
 from populora.core.invocation import pasteable
+from populora.core.output import discard_output
 
 COMMANDS = {
     "train": "co-evolve a population: `populora train`, or with a preset: `populora train tiny_4t4s`",
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if not _reader_is_gone():
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails once more
+        discard_output()
         return 128 + signal.SIGPIPE
 
 

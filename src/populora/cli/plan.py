@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -15,6 +15,7 @@ from populora.cli.arguments import parse_settings
 from populora.core.config import Config
 from populora.core.config_check import check
 from populora.core.errors import ConfigError
+from populora.core.output import OutputConsole
 from populora.core.presets import DEFAULT
 from populora.domains.registry import load_domains
 from populora.engine.model.base_shape import read_base_shape
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     gpus, gpu = parse_gpus(args.gpus, args.gpu)
     config = fill_gpus(args.settings, gpus, args.nodes)
     plan = plan_run(config, gpu, gpus, args.nodes, args.assume)
-    console = Console(highlight=False)
+    console = OutputConsole()
     if config is not args.settings:
         console.print(f"The configuration has no cluster settings, a run of it is one process. Planned with {cluster_settings(config)}:")
     for part in render_plan(plan):

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import tyro
 from rich import box
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -19,6 +18,7 @@ from populora.cli.arguments import parse
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import step_folder
 from populora.core.installed import BREEDING, version_changes, versions
+from populora.core.output import OutputConsole
 from populora.core.types import Lineage
 from populora.runs.directory import CONFIG, changed_versions, read_config
 from populora.runs.style import describe_child
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     failed = sum(bool(differing) for _, differing in results)
     for change in changes if failed else []:
         sys.stderr.write(f"populora: {change}: other versions may breed other bytes\n")
-    console = Console(highlight=False)
+    console = OutputConsole()
     console.print(table if results else Text(f"{args.path}: no child was born in this run"))
     console.print(f"{len(results) - failed} of {len(results)} bit-identical")
     return 1 if failed else 0

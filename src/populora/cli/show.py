@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.syntax import Syntax
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from populora.cli.arguments import parse
 from populora.core.errors import ConfigError
+from populora.core.output import OutputConsole
 from populora.core.types import Kind, TaskType
 from populora.domains.registry import domain_of
 from populora.runs.directory import read_config
@@ -52,7 +53,7 @@ class Show:
 def main(arguments: Sequence[str]) -> int:
     """Print to stdout; returns 0. Raises `PopuloraError`."""
     args = parse(Show, arguments, "show")
-    console = Console(highlight=False)
+    console = OutputConsole()
     run = args.run or latest_run()
     config = read_config(run)
     if args.step == 0:
@@ -143,8 +144,7 @@ def _problem(problem: Row, facts: str, attempts: Sequence[Row], measures: Sequen
     program = Syntax(printable(problem["program"]), domain.lexer, theme="ansi_dark", background_color="default")
     examples = [_example(domain.call, example, note) for side, note in (("shown", ""), ("hidden", "  hidden")) for example in problem[side]]
     message = [Text.assemble(("message  ", "dim"), printable(problem["message"]))] if problem["message"] else []
-    heading = Rule(title, align="left", style="dim")
-    return Group(Text(), heading, program, *examples, *message, *measures, *_answers(attempts))
+    return Group(Text(), Rule(style="dim"), title, program, *examples, *message, *measures, *_answers(attempts))
 
 
 def _example(call: str, example: Row, note: str) -> Text:
@@ -174,7 +174,7 @@ def _rejected(rows: Sequence[Row], limit: int) -> Iterator[RenderableType]:
         return
     yield Text()
     counts = ", ".join(f"{reason} {count}" for reason, count in Counter(row["rejection"] for row in rows).most_common())
-    yield Rule(Text(f"{plural(len(rows), 'proposal')} rejected: {printable(counts)}"), align="left", style="dim")
+    yield from (Rule(style="dim"), Text(f"{plural(len(rows), 'proposal')} rejected: {printable(counts)}"))
     for row in rows[: limit or None]:
         yield Text.assemble(
             (row["author"], f"bold {TEACHER}"), f"  {row['task']}  ", (printable(row["rejection"]), "red"), f"  reward {_reward(row)}"

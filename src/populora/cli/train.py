@@ -18,6 +18,7 @@ from populora.core.config import Config
 from populora.core.config_check import check
 from populora.core.errors import ConfigError
 from populora.core.invocation import command, pasteable
+from populora.core.output import OutputConsole
 from populora.core.presets import DEFAULT, preset_names, read_preset, settings_file
 from populora.runs.directory import RUNS, check_free, free_folder, reserved_folder
 from populora.runs.display import Display, PlainDisplay
@@ -88,7 +89,7 @@ def open_display(
     domains: tuple[str, ...] = (PYTHON,),
 ) -> Display:
     """Open a live table on a terminal that can draw blocks, else plain lines. ``history`` is the metrics log of a resumed run."""
-    console = console or Console(highlight=False)
+    console = console or OutputConsole()
     if console.is_terminal and not console.is_dumb_terminal and console.encoding.lower().startswith("utf"):
         from populora.runs.live import LiveDisplay
 

@@ -4,7 +4,7 @@ import functools
 import math
 from typing import Any
 
-from populora.core.config import ClusterConfig, Config
+from populora.core.config import ClusterConfig, Config, LeagueConfig
 from populora.core.config_file import field_names, from_mapping, to_mapping
 from populora.core.errors import ConfigError
 
@@ -62,6 +62,8 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (n.micro_batch_tokens >= longest,
          f"learner.micro_batch_tokens {n.micro_batch_tokens} is smaller than one row of selfplay's limits, {longest}"),
         (0 <= c.league.threshold <= 1, f"league.threshold is {c.league.threshold}: expected a solve rate from 0 to 1"),
+        (c.league.outcome == "threshold" or c.league.threshold == LeagueConfig.threshold,
+         f'league.threshold is {c.league.threshold}, but league.outcome is "{c.league.outcome}": it is for league.outcome = "threshold"'),
         (0 <= e.broken_valid_rate <= 1, f"evolution.broken_valid_rate is {e.broken_valid_rate}: expected a share from 0 to 1"),
         (-1 <= e.min_basis_cosine <= 1, f"evolution.min_basis_cosine is {e.min_basis_cosine}: expected a cosine from -1 to 1"),
         (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),

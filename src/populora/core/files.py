@@ -18,8 +18,10 @@ from populora.core.errors import RunDirectoryError
 
 PART = ".part"
 
-_FULL = "The disk (or its quota) is full: free some space; what is finished is kept, and `populora resume RUN` continues a run."
-_DENIED = "Choose a folder that you may write to (`--out DIR`), or change its permissions."
+_FULL = (
+    "The disk (or its quota) is full: free some space and try again. A run keeps its finished steps: `populora resume RUN` continues it."
+)
+_DENIED = "Choose another place (`--out`), or change the permissions."
 _REMEDIES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -38,7 +40,7 @@ def disk_errors(path: Path, action: str = "write") -> Iterator[None]:
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "Check the path and the disk.")
         if remedy is _DENIED and action == "read":
-            remedy = "Change its permissions."
+            remedy = "Change the permissions."
         raise RunDirectoryError(f"cannot {action} '{path}': {error.strerror or error}. {remedy}") from error
 
 
@@ -174,6 +176,15 @@ def read_json(path: Path) -> Any:
         return json.loads(data)
     except ValueError as error:
         raise RunDirectoryError(f"'{path}' is not valid JSON ({error}). Restore it from a backup, or start a new run.") from error
+
+
+def read_object(path: Path, *keys: str) -> dict[str, Any]:
+    """Parse a JSON file of an object with at least these keys. Raises `RunDirectoryError`."""
+    content = read_json(path)
+    if not isinstance(content, dict) or not content.keys() >= {*keys}:
+        expected = f"an object with {', '.join(keys)}" if keys else "an object"
+        raise RunDirectoryError(f"'{path}' is damaged: expected {expected}. Restore it from a backup, or start a new run.")
+    return content
 
 
 def _aside(path: Path) -> Path:

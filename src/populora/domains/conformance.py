@@ -23,7 +23,8 @@ def check(domain: Domain) -> None:
     """
     try:
         if not prompt_sets(domain):
-            raise ConfigError(f"expected prompts/azr.toml or prompts/compact.toml in '{domain.package}', there is neither")
+            missing = f"expected prompts/azr.toml or prompts/compact.toml in '{domain.package}', there is neither"
+            raise ConfigError(f"{missing}: are they in the installed package (`package-data`)?")
         for name in prompt_sets(domain):
             read_prompts(domain, name)
         domain.fingerprint()  # its facts are there

@@ -50,6 +50,11 @@ def no_facts() -> dict[str, str]:
     return {}
 
 
+OTHER_FENCES = ("input", "output", "message")
+"""Languages of the fences that hold the other parts of a problem."""
+_FENCE = re.compile(r"[a-z0-9+#._-]*")
+
+
 @dataclass(frozen=True)
 class Domain:
     """An executable language. Raises `ConfigError` if a part is not as described."""
@@ -87,6 +92,11 @@ class Domain:
             raise ConfigError(f"domain name {self.name!r}: expected lower-case letters and digits, such as 'sql'")
         if self.runner.domain != self.name:
             raise ConfigError(f"domain '{self.name}': its runner is of '{self.runner.domain}'")
+        if isinstance(self.fences, str) or not self.fences or any(not _FENCE.fullmatch(tag) or tag in OTHER_FENCES for tag in self.fences):
+            raise ConfigError(
+                f"domain '{self.name}': expected `fences` as a tuple of languages in lower case, such as ('sql',), none of them "
+                f"{', '.join(OTHER_FENCES)}; got {self.fences!r}"
+            )
         if len({metric.name for metric in self.metrics}) != AXES:
             raise ConfigError(f"domain '{self.name}': expected {AXES} different metrics, got {[metric.name for metric in self.metrics]}")
         if bad := [name for name in self.metric_names if name in TAKEN or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name)]:

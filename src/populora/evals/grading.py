@@ -90,7 +90,8 @@ class GradingJob:
 
     def facts(self) -> dict[str, Any]:
         """Collect everything that decides the verdicts, in addition to the completions."""
-        limits = {name: value for name, value in asdict(self.settings.limits).items() if name not in ("harness", "packages", "runners")}
+        left_out = ("harness", "packages", "distributions", "runners")
+        limits = {name: value for name, value in asdict(self.settings.limits).items() if name not in left_out}
         return {
             "benchmark": self.benchmark.name, "data_sha256": self.data_sha256, "is_solution": self.is_solution,
             "versions": versions(("populora", *self.settings.libraries)), "limits": limits, "times": dict(self.settings.times),
@@ -127,6 +128,13 @@ def open_grader(benchmark: Benchmark, workers: int, allow_weak: bool = False) ->
     settings = settings_of(benchmark)
     with SandboxPool(settings.limits, workers, allow_weak) as pool:
         yield GraderPool(tiny_suite.CachedJudge(pool) if settings.retry == "never" else pool, pool.tier, workers)
+
+
+def check_graders(benchmarks: Sequence[Benchmark], allow_weak: bool = False) -> None:
+    """Start and end the sandbox of each kind of grader, before hours of generation. Raises as `open_grader`."""
+    for benchmark in {benchmark.grading: benchmark for benchmark in benchmarks}.values():
+        with open_grader(benchmark, 1, allow_weak):
+            pass
 
 
 def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Callable[[int, int], None] = lambda done, of: None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from populora.core.files import make_folder, write_file
+from populora.core.output import OutputConsole
 
 ABSENT = "–"
 
@@ -53,7 +54,7 @@ class TextTable:
 
 def print_table(table: TextTable, console: Console | None = None) -> None:
     """Print the table; columns that do not fit the console's width continue in another table below."""
-    console = console or Console(highlight=False)
+    console = console or OutputConsole()
     console.print(Text(table.caption, "bold"))
     unlimited, start = console.options.update(max_width=10_000), 0
     while start < len(table.columns):

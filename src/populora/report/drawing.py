@@ -11,11 +11,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
-from populora.report.arms import Arm
+from populora.report.arms import INK, Arm
 from populora.report.many_members import draw_quantiles, too_many
 from populora.report.run_data import Array, Log, Steps
 
 TEACHER, STUDENT, PALE = "#d55e00", "#0072b2", "#8b8b8c"
+STYLE: dict[Any, Any] = {
+    "font.size": 8, "axes.titlesize": 9, "axes.labelsize": 8, "legend.fontsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "lines.linewidth": 1.4, "legend.frameon": False,
+    "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "axes.titlecolor": INK,
+    "xtick.color": INK, "ytick.color": INK, "axes.titlelocation": "left",
+    "figure.facecolor": "white", "axes.facecolor": "none", "svg.fonttype": "none", "pdf.fonttype": 42,
+    "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": PALE, "grid.alpha": 0.25, "grid.linewidth": 0.5,
+}  # fmt: skip
+"""Of all figures: those of the page, of files, and those that a user draws."""
 LINES = ("-", "--", ":", "-.")
 """Line styles of arms that share a colour, as baselines do."""
 MEMBER = re.compile(r"[TSA]\d+")

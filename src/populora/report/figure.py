@@ -35,10 +35,19 @@ class Figure:
     runs: str
     rows: Sequence[Record]
     """The numbers as records with equal keys."""
-    draw: Callable[[], Drawing]
+    drawing: Callable[[], Drawing]
     tables: tuple[TextTable, ...] = ()
     domain: str = ""
     """The domain of a figure about one of several."""
+
+    def draw(self) -> Drawing:
+        """Draw it anew, with the fonts and colours of the page."""
+        from matplotlib import rc_context
+
+        from populora.report.drawing import STYLE
+
+        with rc_context(STYLE):
+            return self.drawing()
 
     def csv(self) -> str:
         """Return the records as CSV with a header. Lines end with CR LF, so that carriage returns in programs are quoted."""

@@ -1,4 +1,4 @@
-"""Render figures as elements of the page and as files, in one style for both.
+"""Render figures as elements of the page and as files.
 
 The page's figures are the exported ones. Their colours are replaced by variables of the style sheet, so that they follow light and dark,
 and the ids of members (`populora.report.drawing.tag_artist`) by attributes that the page's script finds.
@@ -13,32 +13,18 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure as Drawing
 
 from populora.report.arms import INK, PALETTE
-from populora.report.drawing import PALE
+from populora.report.drawing import PALE, STYLE
 from populora.report.figure import Figure
 from populora.runs.style import printable
 
 KINDS = ("svg", "png", "pdf")
-_STYLE: dict[Any, Any] = {
-    "font.size": 8, "axes.titlesize": 9, "axes.labelsize": 8, "legend.fontsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "lines.linewidth": 1.4, "legend.frameon": False,
-    "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "axes.titlecolor": INK,
-    "xtick.color": INK, "ytick.color": INK, "axes.titlelocation": "left",
-    "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none", "svg.fonttype": "none", "pdf.fonttype": 42,
-    "axes.grid": True, "axes.axisbelow": True,
-    "grid.color": PALE, "grid.alpha": 0.25, "grid.linewidth": 0.5,
-}  # fmt: skip
 CSS_VARIABLES = {INK: "ink", PALE: "pale", **{colour: f"c{number}" for number, colour in enumerate(PALETTE, start=1)}}
 """Variables of the page's style sheet by the colour that they replace."""
 
 
-def draw(figure: Figure) -> Drawing:
-    with rc_context(_STYLE):
-        return figure.draw()
-
-
 def save_figure(figure: Figure, folder: Path) -> list[Path]:
     """Write a figure as CSV, SVG, PNG and PDF, with its caption in their metadata. Equal numbers give bit-identical files."""
-    drawing, written = draw(figure), [folder / f"{figure.name}.csv"]
+    drawing, written = figure.draw(), [folder / f"{figure.name}.csv"]
     written[0].write_bytes(figure.csv().encode("utf-8", "backslashreplace"))
     title, caption = printable(figure.title), printable(f"{figure.definition} Shown: {figure.runs}. From: {figure.source}.")
     metadata = {
@@ -48,13 +34,13 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
     }
     for kind in KINDS:
         written.append(folder / f"{figure.name}.{kind}")
-        written[-1].write_bytes(_render(drawing, figure.name, kind, metadata[kind], facecolor="white"))
+        written[-1].write_bytes(_render(drawing, figure.name, kind, metadata[kind]))
     return written
 
 
 def svg(figure: Figure) -> str:
     """Render a figure as an element of the page."""
-    text = _render(draw(figure), figure.name, "svg", {"Date": None}).decode()
+    text = _render(figure.draw(), figure.name, "svg", {"Date": None}, facecolor="none").decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'<g id="mark\.([^"]+)\.\d+-\d+">', r'<g data-mark="\1">', text)
@@ -73,6 +59,6 @@ def _themed(tag: str, used: set[str]) -> str:
 
 def _render(drawing: Drawing, name: str, kind: str, metadata: dict[str, Any], **options: Any) -> bytes:
     buffer = io.BytesIO()
-    with rc_context({**_STYLE, "svg.hashsalt": name}):
+    with rc_context({**STYLE, "svg.hashsalt": name}):
         drawing.savefig(buffer, format=kind, dpi=150, metadata=metadata, **options)
     return buffer.getvalue()

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from populora.core.config import Config
-from populora.core.files import read_json
+from populora.core.files import read_object
 from populora.runs.directory import FACTS, read_config
 from populora.runs.metrics_log import METRICS, TIMINGS, read_log
 from populora.runs.tables import read_table, recorded_steps
@@ -52,7 +52,7 @@ class RunData:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        return read_json(self.folder / FACTS)
+        return read_object(self.folder / FACTS, "versions", "sandbox")
 
     @cached_property
     def recorded(self) -> list[int]:

@@ -23,7 +23,7 @@ from populora.core.files import (
     digest,
     json_bytes,
     new_folder,
-    read_json,
+    read_object,
     remove_folder,
     remove_parts,
     replace_link,
@@ -171,7 +171,7 @@ def _checkpoints(folder: Path, step: int | None) -> list[int]:
 
 def _digests(path: Path) -> dict[str, str]:
     """Read the manifest: SHA-256 of the checkpoint's files by relative path."""
-    manifest = read_json(path / MANIFEST)
-    if manifest.get("format") != FORMAT:
+    manifest = read_object(path / MANIFEST, "format", "sha256")
+    if manifest["format"] != FORMAT:
         raise RunDirectoryError(f"'{path}' has another format than {FORMAT}: start a new run, or use the version that wrote it.")
     return manifest["sha256"]

@@ -15,7 +15,7 @@ from typing import Any
 from populora.core.config import Config
 from populora.core.config_file import from_mapping, to_mapping
 from populora.core.errors import ConfigError, RunDirectoryError
-from populora.core.files import PART, digest, disk_errors, json_bytes, make_folder, read_json, write_file
+from populora.core.files import PART, digest, disk_errors, json_bytes, make_folder, read_json, read_object, write_file
 from populora.core.installed import run_versions, version_changes, versions
 from populora.core.invocation import command
 
@@ -111,8 +111,10 @@ def read_config(folder: Path) -> Config:
         config = from_mapping(settings)
     except ConfigError as error:
         raise _other_version(folder, str(error).partition(". ")[0]) from error
-    if (folder / FACTS).is_file() and (written := read_json(folder / FACTS).get("format")) != FORMAT:
-        raise _other_version(folder, f"expected format {FORMAT}, got {written}")
+    if (folder / FACTS).is_file():
+        if (written := read_object(folder / FACTS, "format")["format"]) != FORMAT:
+            raise _other_version(folder, f"expected format {FORMAT}, got {written}")
+        read_object(folder / FACTS, "config_sha256", "versions")
     return config
 
 
@@ -159,7 +161,7 @@ def locked(folder: Path) -> Iterator[None]:
 def free_folder(root: Path, name: str) -> Path:
     """Return ``root/name``, or the first of ``root/name-2``, ``-3``, … that does not exist. Creates nothing."""
     candidate, number = root / name, 2
-    while candidate.exists():
+    while os.path.lexists(candidate):  # also a link to nowhere
         candidate, number = root / f"{name}-{number}", number + 1
     return candidate
 

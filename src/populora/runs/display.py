@@ -3,14 +3,16 @@
 `populora.runs.live` draws a table instead, on a terminal.
 """
 
+import sys
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
 
+from populora.core.output import discard_output
 from populora.core.types import Role, task_types
 from populora.domains.registry import load_domain
 from populora.runs.step_record import StepRecord
@@ -48,7 +50,7 @@ class Eta:
 
 
 class PlainDisplay(AbstractContextManager):
-    """Prints one line of ASCII a step, first the run's folder and phase, and once that it is stopping."""
+    """Prints one line of ASCII a step, first the run's folder and phase, and once that it is stopping, as long as somebody reads."""
 
     def __init__(self, folder: Path, steps: int, stopping: Callable[[], bool], console: Console):
         self._folder, self._steps, self._stopping, self._console = folder, steps, stopping, console
@@ -70,13 +72,26 @@ class PlainDisplay(AbstractContextManager):
         self._print(step_line(record, metrics, self._steps, self._eta.left(record)))
 
     def close(self, summary: Summary) -> None:
-        print_summary(self._console, summary)
+        with self._unread():
+            print_summary(self._console, summary)
 
     def __exit__(self, *_: object) -> None:
         return None
 
     def _print(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        with self._unread():
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def _unread(self) -> Iterator[None]:
+        """Go on without printing where nobody reads any more, because hours of training are worth more than lines."""
+        try:
+            yield
+        except BrokenPipeError:
+            self._console.quiet = True
+            discard_output()
+            with suppress(BrokenPipeError):  # both streams may have gone to the same reader
+                sys.stderr.write(f"populora: nobody reads the output any more; the run in {self._folder} goes on without it\n")
 
 
 def step_line(record: StepRecord, metrics: Mapping[str, float], steps: int, left: float) -> str:

@@ -13,6 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -154,6 +155,14 @@ def package_folders(packages: Iterable[str]) -> list[str]:
         locations = [Path(location).resolve() for location in spec.submodule_search_locations]
         folders += [*locations, *(location.with_name(f"{name}.libs") for location in locations)]
     return [str(folder) for folder in folders if folder.is_dir()]
+
+
+def distribution_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the installed versions of distributions by name. Raises `SandboxUnavailableError` for one that is not installed."""
+    try:
+        return {name: version(name) for name in names}
+    except PackageNotFoundError as error:
+        raise SandboxUnavailableError(f"programs are to have packages of '{error.name}', but it is not installed here") from error
 
 
 def runner_settings(runner: Runner) -> dict[str, Any]:

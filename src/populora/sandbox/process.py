@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from populora.core.errors import SandboxUnavailableError
-from populora.sandbox.layers import Isolation, interpreter_command, package_folders, runner_settings
+from populora.sandbox.layers import Isolation, distribution_versions, interpreter_command, package_folders, runner_settings
 from populora.sandbox.protocol import Limits
 from populora.sandbox.runner import Runner
 from populora.sandbox.zygote import BUSY_SHARE
@@ -172,7 +172,8 @@ def _start_process(
     channel, child_end = socket.socketpair()
     settings = {
         "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "index": index, "packages": packages,
-        "folders": folders, "harness": [Path(file).read_text("utf-8") for file in limits.harness], "runner": described,
+        "folders": folders, "versions": distribution_versions(limits.distributions),
+        "harness": [Path(file).read_text("utf-8") for file in limits.harness], "runner": described,
     }  # fmt: skip
     with child_end:
         arguments, environment = interpreter_command(

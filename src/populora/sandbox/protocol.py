@@ -43,6 +43,8 @@ class Limits:
     """Longest program and longest text of arguments or answer."""
     packages: tuple[str, ...] = ()
     """Third-party packages that programs may import in addition to the standard library."""
+    distributions: tuple[str, ...] = ()
+    """Distributions whose versions a package asks for at its import, such as ``antlr4-python3-runtime``."""
     expressions: bool = False
     """Accept pure expressions as arguments (`populora.sandbox.expressions`), not only literals."""
     threads: bool = False

@@ -1,5 +1,6 @@
 """Plain values as tagged trees, on the child's side; `populora.sandbox.values` reads them. Standard library only."""
 
+from collections import Counter, OrderedDict, defaultdict
 from typing import Any
 
 from populora.sandbox.runner import Multiset, Refused
@@ -7,12 +8,13 @@ from populora.sandbox.runner import Multiset, Refused
 MAX_DEPTH = 60
 _TAGS = (
     (int, "i"), (str, "str"), (bool, "bool"), (type(None), "None"), (float, "f"), (list, "l"), (tuple, "t"), (dict, "d"), (set, "s"),
-    (frozenset, "z"), (bytes, "y"), (complex, "c"), (Multiset, "m"),
+    (frozenset, "z"), (bytes, "y"), (complex, "c"), (Multiset, "m"), (Counter, "d"), (defaultdict, "d"), (OrderedDict, "d"),
 )  # fmt: skip
+"""Types and the tags of what their values equal: a ``Counter`` equals the dict with its items."""
 
 
 def tree_of(value: Any, room: list[float], depth: int = 0) -> Any:
-    """Build the tagged tree of a value of exact built-in types. ``room`` holds the characters left for its literal."""
+    """Build the tagged tree of a value of exactly these types. ``room`` holds the characters left for its literal."""
     kind = type(value)
     tag = next((tag for exact, tag in _TAGS if exact is kind), "")  # by identity: a metaclass may claim to be equal to all of them
     if depth > MAX_DEPTH or not tag or (tag in "fc" and value != value) or (tag == "m" and depth):
@@ -32,7 +34,7 @@ def tree_of(value: Any, room: list[float], depth: int = 0) -> Any:
         case "y":
             return ["y", value.hex()]
         case "d":
-            return ["d", *(tree_of(part, room, depth + 1) for pair in value.items() for part in pair)]
+            return ["d", *(tree_of(part, room, depth + 1) for pair in dict.items(value) for part in pair)]
     return [tag, *(tree_of(item, room, depth + 1) for item in value)]
 
 

@@ -15,11 +15,11 @@ import struct
 import sys
 import types
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
 from time import clock_gettime, monotonic, sleep  # as they are before the surroundings are settled
 from typing import Any, NoReturn
 
 from populora.sandbox import child, jail, surroundings
+from populora.sandbox.package_finder import PackageFinder
 
 PRELOADED = (
     "bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools math operator random re "
@@ -44,9 +44,9 @@ REHEARSAL = {"mode": "run", "program": "def f(x):\n    return [x + 1]", "texts":
 def serve_jobs(control: int, settings: dict[str, Any]) -> None:
     """Answer jobs on the inherited socket ``control`` until the trainer closes it or ends.
 
-    ``settings`` has ``limits``, ``layers``, ``parent``, ``index`` (in the pair), ``packages`` (names), ``folders`` (theirs), ``harness``
-    (sources) and ``runner`` (folder, module, domain and control; None for Python). Each job is one byte with the job's socket, and
-    several may wait in line. Each answer is ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
+    ``settings`` has ``limits``, ``layers``, ``parent``, ``index`` (in the pair), ``packages`` (names), ``folders`` (theirs), ``versions``
+    (of distributions), ``harness`` (sources) and ``runner`` (folder, module, domain and control; None for Python). Each job is one byte
+    with the job's socket, and several may wait in line. Each answer is ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
     """
     channel = socket.socket(fileno=control)
     limits, layers = settings["limits"], settings["layers"]
@@ -75,7 +75,7 @@ def serve_jobs(control: int, settings: dict[str, Any]) -> None:
         if pid == 0:
             _become_child(sockets[0], zygote, jailed)
         os.close(sockets[0])
-        status, cpu_seconds, wall = _watch(pid, limits["wall_seconds"], channel, wakeup)
+        status, cpu_seconds, wall = _watch(pid, limits, channel, wakeup)
         channel.sendall(struct.pack("<id?", status, cpu_seconds, wall))
 
 
@@ -105,7 +105,8 @@ def _preload(settings: dict[str, Any]) -> None:
     surroundings.set_surroundings(settings["index"])
     for name in PRELOADED:
         importlib.import_module(name)
-    packages = _Packages(settings["packages"], sorted({os.path.dirname(folder) for folder in settings["folders"]}))
+    places = sorted({os.path.dirname(folder) for folder in settings["folders"]})
+    packages = PackageFinder(settings["packages"], places, settings["versions"])
     sys.meta_path.append(packages)
     for name in settings["packages"]:
         importlib.import_module(name)
@@ -124,16 +125,6 @@ def _preload(settings: dict[str, Any]) -> None:
     os.environ.clear()  # it was for the interpreter and the packages
     for name in [name for name in sys.modules if name.partition(".")[0] in hidden]:
         del sys.modules[name]  # loaded, but not to be found by a program
-
-
-class _Packages:
-    """Finds the declared packages in their places, and nothing else that is installed there."""
-
-    def __init__(self, names: list[str], places: list[str]) -> None:
-        self._names, self._places = names, places
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        return PathFinder.find_spec(name, self._places) if path is None and name in self._names else None
 
 
 def _load_runner(folder: str, module: str) -> types.ModuleType:
@@ -174,26 +165,26 @@ def _smallest(_: int) -> object:
     return object()
 
 
-def _watch(pid: int, wall_seconds: float, channel: socket.socket, wakeup: int) -> tuple[int, float, bool]:
-    deadline = monotonic() + wall_seconds
+def _watch(pid: int, limits: dict[str, Any], channel: socket.socket, wakeup: int) -> tuple[int, float, bool]:
+    deadline = monotonic() + limits["wall_seconds"]
     poll = select.poll()
     poll.register(channel, 0)  # its end, but not the next jobs
     poll.register(wakeup, select.POLLIN)
     expired = abandoned = False
     computed = 0.0
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        ready = poll.poll(max(0.0, deadline - monotonic()) * 1000)
-        if any(handle == wakeup for handle, _ in ready):
+        ready = [handle for handle, _ in poll.poll(1000 * max(0.0, min(deadline - monotonic(), limits["cpu_seconds"])))]
+        if wakeup in ready:
             os.read(wakeup, 512)
-        abandoned = any(handle == channel.fileno() for handle, _ in ready)
-        if abandoned:
+        if abandoned := channel.fileno() in ready:
             break
-        if not ready:
-            used = _cpu_seconds(pid)
-            if used - computed < BUSY_SHARE * wall_seconds:
-                expired = True
+        used = _cpu_seconds(pid)
+        if used > limits["cpu_seconds"]:  # the timer that should have ended it counts ticks, between which a program may sleep
+            break
+        if monotonic() >= deadline:
+            if expired := used - computed < BUSY_SHARE * limits["wall_seconds"]:
                 break
-            deadline, computed = deadline + wall_seconds, used
+            deadline, computed = deadline + limits["wall_seconds"], used
     _kill_group(pid)  # before it is reaped, while no other process can have its number
     _, status, usage = os.wait4(pid, 0)
     if abandoned:

@@ -16,6 +16,7 @@ from populora.domains.registry import domain_of
 
 _FORMAT = re.compile(r"</think>\s*<answer>")
 _FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_ANY_FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _MARKUP = re.compile(
     r"</?(?:think|answer)>|```|Assistant:"  # markup of the parser and the conversation template
     r"|<(?:propose|solve|[a-z][a-z0-9]{0,19}_[iof]|pad|eos)>|<\|\w+\|>"  # control tokens of tiny bases, of any domain, and of chat models
@@ -133,6 +134,12 @@ def search_solution(task: TaskType, answer: str) -> str:
             if content.strip().rstrip("."):
                 return content.strip().rstrip(".")
     return answer.strip()
+
+
+def unfenced(text: str) -> str:
+    """Return the stripped content of the last fence of any language, which may be open at the end, or the text if there is none."""
+    fences = _ANY_FENCE.findall(text)
+    return (fences[-1] if fences else text).strip()
 
 
 def leaks_program(message: str, program: str) -> bool:

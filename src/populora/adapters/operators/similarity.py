@@ -4,7 +4,7 @@ Inner products use ``<B1 A1, B2 A2> = sum((B1^T B2) * (A1 A2^T))``, so no out x 
 near the ends of its range is made in fp64.
 
 A delta of 0 has no direction (``B = 0`` is common when evolution comes early). Two zero deltas are the same policy: norm ratio
-and cosine 1. One zero and one non-zero delta: cosine 0, and norm ratio 0 (child zero) or infinity (parents zero).
+and cosine 1. One zero and one non-zero delta: cosine 0, and norm ratio 0.
 """
 
 import math

@@ -14,7 +14,7 @@ from populora.evals.graders.harness_call import grade_of, harness_limits, run_jo
 from populora.sandbox.pool import Judge
 from populora.sandbox.protocol import Job
 from populora.tasks.jobs import reason_of
-from populora.tasks.parsing import answer_text, parse_solution, search_solution
+from populora.tasks.parsing import answer_text, parse_solution, search_solution, unfenced
 
 LIMITS = harness_limits("cruxeval", ("numpy",), cpu_seconds=3)
 """Three seconds, as in the official grader, but of CPU time, so that no verdict depends on the machine's load."""
@@ -30,7 +30,7 @@ def extract_answers(task: TaskType, completion: str) -> dict[str, str]:
     if "<answer>" in completion or "```" in completion:
         content = answer_text(completion) if "<answer>" in completion else completion
         strict = parse_solution(task, content)
-        lenient = (search_solution(task, content) or None) if strict is None else strict
+        lenient = (unfenced(search_solution(task, content)) or None) if strict is None else strict
         return {"strict": _expression(task, strict), "lenient": _expression(task, lenient)}
     return dict.fromkeys(("strict", "lenient"), completion.strip())
 

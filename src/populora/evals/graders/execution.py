@@ -25,7 +25,7 @@ from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.sandbox.runner import Runner
 from populora.tasks.attempts import explain_mismatch
 from populora.tasks.jobs import key_of, reason_of
-from populora.tasks.parsing import answer_text, parse_solution
+from populora.tasks.parsing import answer_text, parse_solution, unfenced
 
 FILE = "sqlite"
 """The name under which the sandbox has the runner of SQLite files. It is no domain of training."""
@@ -50,10 +50,12 @@ def limits() -> Limits:
 
 
 def extract_statements(completion: str) -> dict[str, str]:
-    """Extract the last fence of SQL (``strict``), or where there is none all that follows the reasoning (``lenient``)."""
+    """Extract the last fence of SQL (``strict``), or where there is none the last of any, or all that follows the reasoning
+    (``lenient``).
+    """
     content = answer_text(completion) if "<answer>" in completion else completion.rpartition("</think>")[2]
     strict = parse_solution(_PROGRAM_TASK, content) or ""
-    return {"strict": strict, "lenient": strict or content.strip()}
+    return {"strict": strict, "lenient": strict or unfenced(content)}
 
 
 def grade_execution(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:

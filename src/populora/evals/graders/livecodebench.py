@@ -26,7 +26,7 @@ LIMITS = harness_limits("livecodebench", ("numpy",), cpu_seconds=600, answer_cha
 """The answer has the outputs of all tests."""
 _LARGEST = 1 << 30
 _AROUND_A_STRING = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
-_FENCE = re.compile(r"```(?:python|py)?[^\n`]*\n(.*?)```", re.DOTALL)
+_FENCE = re.compile(r"```[ \t]*([^\s`]*)[^\n`]*\n(.*?)```", re.DOTALL)
 
 
 def load_livecodebench(folder: Path) -> list[Item]:
@@ -100,11 +100,15 @@ def _pickled_string(data: bytes) -> str:
 
 
 def extract_solutions(completion: str) -> dict[str, str]:
-    """Extract the last fence in the last ``<answer>`` (``strict``), or as AZR also all of it where there is no fence (``lenient``)."""
+    """Extract the last program in the last ``<answer>`` (``strict``), or as AZR also all of it where there is no fence (``lenient``).
+
+    It is in the last fence of Python; where there is none, in the last without a language, or else in the last of any.
+    """
     content = completion.rpartition("<answer>")[2].partition("</answer>")[0]
-    blocks = _FENCE.findall(content)
-    strict = blocks[-1] if blocks and "<answer>" in completion else ""
-    return {"strict": strict, "lenient": blocks[-1] if blocks else content}
+    fences = [(tag.lower(), text) for tag, text in _FENCE.findall(content)]
+    kinds = [[text for tag, text in fences if tag in tags] for tags in (("python", "python3", "py"), ("",))]
+    program = next((texts[-1] for texts in (*kinds, [text for _, text in fences]) if texts), None)
+    return {"strict": program or "" if "<answer>" in completion else "", "lenient": content if program is None else program}
 
 
 def grade_livecodebench(pool: Judge, benchmark: Benchmark, item: Item, completion: str, is_solution: bool = False) -> Grade:

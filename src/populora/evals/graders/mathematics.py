@@ -10,7 +10,8 @@ Deviations, each towards what the model meant:
 - ``boxed`` without a backslash counts only before a brace: in GSM8K it is an English word. A box that is never closed is no answer.
 - After "the answer is" the answer ends with its line or sentence; AZR reads on to the end of the completion.
 - The minus of the last number is a sign only where nothing precedes it: ``16-3`` ends in 3.
-- GSM8K's own ending, a line ``#### 18``, is read where a benchmark has it.
+- Of GSM8K, whose answers are all numbers, its own ending, a line ``#### 18``, is read, and of an ``<answer>`` such as ``18 dollars`` the
+  number.
 AZR then rewrites answer and gold by some thirty rules (units, ``\\text``, fractions, …). math-verify 0.9 knows most of them by itself, and
 some do harm. `tidied` keeps those that help; its result is compared in addition to the answer as it is written.
 """
@@ -29,7 +30,10 @@ from populora.sandbox.pool import Judge
 Compare = Callable[[str, str], str]
 """Maps a gold answer and an answer to ``equal``, ``different`` or ``unreadable:…``."""
 
-LIMITS = harness_limits("mathematics", ("math_verify", "latex2sympy2_extended", "sympy", "mpmath", "antlr4"), cpu_seconds=5)
+LIMITS = replace(
+    harness_limits("mathematics", ("math_verify", "latex2sympy2_extended", "sympy", "mpmath", "antlr4"), cpu_seconds=5),
+    distributions=("antlr4-python3-runtime",),
+)
 LONGEST_ANSWER = 1000
 """Characters of an answer that is compared. The longest gold answer has 210."""
 
@@ -49,7 +53,7 @@ def grade_mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion
 def grade_answers(compare: Compare, benchmark: Benchmark, item: Item, completion: str) -> Grade:
     """Grade a completion: its reason is empty, ``no_answer``, ``wrong`` or ``unreadable:…``. Raises `ConfigError` as `gold_of`."""
     gold = gold_of(benchmark, item)
-    answers = {"strict": boxed(completion) or "", "lenient": lenient(completion, gsm8k_ending=benchmark.name == "gsm8k")}
+    answers = {"strict": boxed(completion) or "", "lenient": lenient(completion, gsm8k=benchmark.name == "gsm8k")}
     grade = grade_of(item, benchmark.primary, answers, lambda text: _reason(compare, gold, text))
     return replace(grade, answer=grade.answer[:LONGEST_ANSWER])
 
@@ -101,6 +105,8 @@ _SENTENCE_END = re.compile(r"[.。](?:\s|$)")
 _PROSE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
 _NUMBER = r"(?:(?<![\w)\]}])[-−])?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
 _ANY_NUMBER = re.compile(_NUMBER)
+_QUANTITY = re.compile(rf"[^0-9\\√^!]*?({_NUMBER})[^0-9\\√^!]*")
+"""One number among words and units."""
 _GSM8K_ENDING = re.compile(rf"####[ \t$]*({_NUMBER})[ \t\r.]*$", re.MULTILINE)
 
 
@@ -122,24 +128,25 @@ def boxed(text: str) -> str | None:
     return ""
 
 
-def lenient(text: str, gsm8k_ending: bool = False) -> str:
+def lenient(text: str, gsm8k: bool = False) -> str:
     """Extract the answer in the first of the ways above that finds one; empty where none does."""
     tagged = text.rpartition("<answer>")[2].partition("</answer>")[0].strip() if "<answer>" in text else ""
-    return (tagged and _search(tagged, gsm8k_ending, tagged)) or _search(text, gsm8k_ending)
+    return (tagged and _search(tagged, gsm8k, tagged)) or _search(text, gsm8k)
 
 
-def _search(scope: str, gsm8k_ending: bool, tagged: str = "") -> str:
+def _search(scope: str, gsm8k: bool, tagged: str = "") -> str:
     box = boxed(scope)
     if box is not None:
         return box
-    ending = _last(_GSM8K_ENDING, scope) if gsm8k_ending else None
+    ending = _last(_GSM8K_ENDING, scope) if gsm8k else None
     if ending is not None:
         return _plain(ending[1])
     phrase = _last(_PHRASE, scope)
     if phrase is not None:
         return _sentence(scope[phrase.end() :])
     if tagged and not _PROSE.search(tagged):
-        return tagged
+        quantity = _QUANTITY.fullmatch(tagged) if gsm8k else None
+        return _plain(quantity[1]) if quantity else tagged
     number = _last(_ANY_NUMBER, scope)
     return "" if number is None else _plain(number[0])
 

@@ -49,7 +49,7 @@ def comparison_figure(study: Study) -> Figure | MissingFigure:
         source=f"metrics.jsonl: {', '.join(captions)}",
         runs=f"{describe_runs(arms)}; steps {first} to {last}",
         rows=rows,
-        draw=lambda: _draw(study, rows, captions),
+        drawing=lambda: _draw(study, rows, captions),
     )
 
 

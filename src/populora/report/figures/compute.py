@@ -34,7 +34,7 @@ def compute_figure(study: Study) -> Figure | MissingFigure:
         source="timings.jsonl: seconds/step; config.json: population, steps",
         runs=describe_runs([arm for arm in study.arms if any(row["arm"] == arm.label for row in rows)]),
         rows=rows,
-        draw=lambda: _draw_compute(study, rows),
+        drawing=lambda: _draw_compute(study, rows),
         tables=(_table(rows),),
     )
 
@@ -123,7 +123,7 @@ def timings_figure(study: Study) -> Figure | MissingFigure:
         source="timings.jsonl: seconds/PHASE",
         runs=f"the first run of each arm; {describe_runs(arms)}",
         rows=rows,
-        draw=lambda: _draw_timings(arms),
+        drawing=lambda: _draw_timings(arms),
     )
 
 

@@ -33,7 +33,7 @@ def coverage_figure(study: Study, domain: str) -> Figure | MissingFigure:
         source=f"metrics.jsonl: {', '.join(dict.fromkeys(curve.metric for of_metric in curves.values() for curve in of_metric))}",
         runs=describe_runs(study.arms),
         rows=[row for metric_curves in curves.values() for row in curve_rows(metric_curves)],
-        draw=lambda: _draw(study.arms, curves),
+        drawing=lambda: _draw(study.arms, curves),
         domain=section,
     )
 

@@ -66,7 +66,7 @@ def _roles_figure(study: Study, evaluations: list[Evaluation], runs: str, tables
         source=SOURCE,
         runs=runs,
         rows=score_records(evaluations, study.published),
-        draw=lambda: _draw_roles(evaluations),
+        drawing=lambda: _draw_roles(evaluations),
         tables=tuple(tables),
     )
 
@@ -83,7 +83,7 @@ def _adapters_figure(evaluations: list[Evaluation], runs: str) -> Figure:
         source=SOURCE,
         runs=runs,
         rows=[{"evaluation": name, **{key: getattr(score, key) for key in keys}} for name, score in scores],
-        draw=lambda: _draw_adapters(evaluations),
+        drawing=lambda: _draw_adapters(evaluations),
     )
 
 

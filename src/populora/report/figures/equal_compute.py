@@ -44,7 +44,7 @@ def equal_compute_figure(study: Study) -> Figure | MissingFigure:
         source=f"metrics.jsonl: {', '.join(METRICS)}, tokens/propose, tokens/solve; timings.jsonl: seconds/step",
         runs=describe_runs(study.arms),
         rows=rows,
-        draw=lambda: _draw(study, rows),
+        drawing=lambda: _draw(study, rows),
     )
 
 

@@ -43,7 +43,7 @@ def reasons_figure(study: Study) -> Figure | MissingFigure:
         source="metrics.jsonl: teacher/rejected/REASON, teacher/validity, student/failed/REASON, student/solve_rate",
         runs=f"{describe_runs(study.arms)}; mean over an arm's runs, trailing means over {study.smooth} steps",
         rows=rows,
-        draw=lambda: _draw_reasons(parts, study.smooth),
+        drawing=lambda: _draw_reasons(parts, study.smooth),
     )
 
 

@@ -38,7 +38,7 @@ def lineage_figure(study: Study) -> Figure | MissingFigure:
         source="children.parquet: all columns but the stream; metrics.jsonl: rating/mu/MEMBER",
         runs=describe_first_run(study.main),
         rows=rows,
-        draw=lambda: (draw_ancestry if grouped else _draw)(rows, run.metrics.last_step),
+        drawing=lambda: (draw_ancestry if grouped else _draw)(rows, run.metrics.last_step),
     )
 
 

@@ -54,7 +54,7 @@ def trueskill_figure(study: Study) -> Figure | MissingFigure:
             for step, value in zip(log.steps.tolist(), values.tolist(), strict=True)
             if value == value
         ],
-        draw=lambda: _draw_trueskill(log.steps, ratings, trailing(wins, study.smooth)),
+        drawing=lambda: _draw_trueskill(log.steps, ratings, trailing(wins, study.smooth)),
     )
 
 
@@ -111,7 +111,7 @@ def cross_evaluation_figure(study: Study, domain: str = "") -> Figure | MissingF
         runs=describe_first_run(study.main),
         rows=rows,
         domain=domain,
-        draw=lambda: draw_rated_groups(rows, run.metrics, word) if grouped else _draw_cross_evaluation(rows, word),
+        drawing=lambda: draw_rated_groups(rows, run.metrics, word) if grouped else _draw_cross_evaluation(rows, word),
     )
 
 

@@ -41,7 +41,7 @@ def _figure(study: Study, spec: PanelFigure) -> Figure | MissingFigure:
         source=f"metrics.jsonl: {', '.join(names)}, and of each member",
         runs=f"{describe_runs(arms)}; trailing means over {study.smooth} steps",
         rows=[row for panel_curves in curves for row in curve_rows(panel_curves)],
-        draw=lambda: _draw(spec, arms, curves, study.smooth),
+        drawing=lambda: _draw(spec, arms, curves, study.smooth),
         domain=spec.domain,
     )
 

@@ -46,7 +46,7 @@ def samples_figure(study: Study, domain_name: str) -> Figure | MissingFigure:
         source=f"proposals.parquet: step, author, task, problem_id, rho, {', '.join(domain.metric_names)}; problems.parquet: program",
         runs="the first run of each arm: " + "; ".join(f"{arm.label}: {arm.runs[0].name}, seed {arm.seeds[0]}" for arm in arms),
         rows=rows,
-        draw=lambda: _draw([arm.label for arm in arms], rows, domain),
+        drawing=lambda: _draw([arm.label for arm in arms], rows, domain),
         domain=section,
     )
 
