@@ -14,7 +14,6 @@ from importlib import import_module
 
 from populora.core.errors import ConfigError, PopuloraError, did_you_mean
 from populora.core.invocation import pasteable
-from populora.core.output import discard_output
 
 COMMANDS = {
     "train": "co-evolve a population: `populora train`, or with a preset: `populora train tiny_4t4s`",
@@ -58,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if not _reader_is_gone():
             raise
+        from populora.core.output import discard_output
+
         discard_output()
         return 128 + signal.SIGPIPE
 
