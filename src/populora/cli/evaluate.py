@@ -6,6 +6,7 @@ Exit codes: 0; 1 if completions had faults; 3 if a benchmark had to be skipped; 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,6 @@ from populora.cli.arguments import QUIET, parse
 from populora.cli.evaluate_generate import SKIPPED, Generate, generate_into, say
 from populora.cli.evaluate_grade import GradeArguments, grade_folder
 from populora.core.errors import ConfigError
-from populora.evals.benchmarks import Benchmark
 from populora.evals.data import MissingDataError
 from populora.evals.downstream_table import downstream_tables, notes_on_settings, score_records
 from populora.evals.folder import read_evaluation
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         args = parse(Evaluate, arguments, "evaluate")
         if args.workers < 1:
             raise ConfigError(f"--workers is {args.workers}: expected 1 or more")
-        folder, generated = generate_into(args, lambda benchmarks: _check_graders(benchmarks, args.allow_weak))
+        folder, generated = generate_into(args, partial(check_graders, allow_weak=args.allow_weak))
         graded = grade_folder(folder, GradeArguments(workers=args.workers, allow_weak=args.allow_weak))
         _tabulate([folder], folder, args.published)
         return max(generated, graded)
@@ -81,13 +81,6 @@ def main(arguments: Sequence[str]) -> int:
             raise
         say("stopped; what is done is kept, and the same command resumes")
         return 130
-
-
-def _check_graders(benchmarks: Sequence[Benchmark], allow_weak: bool) -> None:
-    try:
-        check_graders(benchmarks, allow_weak)
-    except ConfigError as error:
-        raise ConfigError(f"{error}. Or leave it out of --suite, or do without verdicts (`populora evaluate generate`)") from error
 
 
 def _tabulate(folders: Sequence[Path], out: Path, paper: bool) -> None:

@@ -19,6 +19,7 @@ from populora.core.installed import PACKAGES, processor, versions
 from populora.evals.benchmarks import Benchmark, suite
 from populora.evals.data import MissingDataError, digest_of, find_data, load_pinned
 from populora.evals.folder import check_folder, read_description, update_evaluation
+from populora.evals.grading import missing_libraries
 from populora.runs.directory import EVALUATIONS, locked
 
 if TYPE_CHECKING:  # they load torch
@@ -89,13 +90,16 @@ def main(arguments: Sequence[str]) -> int:
     return generate_into(parse(Generate, arguments, "evaluate generate"))[1]
 
 
-def generate_into(args: Generate, check: Callable[[Sequence[Benchmark]], None] = lambda benchmarks: None) -> tuple[Path, int]:
-    """Generate; returns the folder and the exit code. Raises `PopuloraError`, also from ``check`` of the benchmarks."""
+def generate_into(args: Generate, check_graders: Callable[[Sequence[Benchmark]], None] | None = None) -> tuple[Path, int]:
+    """Generate; returns the folder and the exit code. Raises `PopuloraError`, and for completions that are graded afterwards also if
+    ``check_graders`` does."""
     _check_arguments(args)
     models = None if args.endpoint else _find_models(args)
     default = SUITES.get(models.config.base.path, "code,math") if models else "code,math"
     benchmarks = suite([name.strip() for name in (args.suite or default).split(",")])
-    check(benchmarks)
+    for benchmark in benchmarks if check_graders else ():
+        if message := missing_libraries(benchmark):
+            raise ConfigError(f"{message}. Or leave it out of --suite, or do without verdicts (`populora evaluate generate`)")
     tasks, data, skipped = _load_tasks(benchmarks, args)
     if models:  # a run may have gone on during downloads, and have removed the checkpoint
         models = _find_models(args)
@@ -106,6 +110,8 @@ def generate_into(args: Generate, check: Callable[[Sequence[Benchmark]], None] =
     plan = replace(plan, prompts=tuple(prompts for prompts in plan.prompts if prompts.prompts))
     if not plan.prompts:
         raise MissingDataError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
+    if check_graders:
+        check_graders([prompts.benchmark for prompts in plan.prompts])
     _announce(plan, skipped)
     out = args.out or _default_folder(args.what, models, plan)
     check_folder(out, args.step)

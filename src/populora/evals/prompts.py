@@ -123,7 +123,10 @@ def problem_of(benchmark: Benchmark, item: Item) -> Problem:
 
 def _render_chat(template: Template, question: str, tokenizer: Any) -> str:
     if not getattr(tokenizer, "chat_template", None):
-        raise ConfigError(f"'{template.name}' needs a base whose tokenizer has a chat template: choose 'plain', which has the same words")
+        raise ConfigError(
+            f"'{template.name}' needs a base whose tokenizer has a chat template: choose 'plain', which has the same words "
+            "(`--templates code=plain`)"
+        )
     turns = [{"role": "user", "content": question}, {"role": "assistant", "content": f"{template.response}{_MARK}\n```\n"}]
     prompt, mark, _ = str(tokenizer.apply_chat_template(turns, tokenize=False)).rpartition(_MARK)
     if not mark:
