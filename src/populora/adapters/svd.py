@@ -27,6 +27,8 @@ Refactor = Literal["revive", "balanced"]
 
 DEAD = 2e-6
 """A component counts as zero when its singular value is at most this share of the largest: just above the error of fp32 factors."""
+SMALLEST = 1e-30
+"""Sums of squares in fp32 below this lack bits, or are 0."""
 INDEPENDENT = 1e-3
 """A column counts as independent when at least this share of it is outside the span of those before it. Its fp32 rounding shows in its
 direction by the inverse of that share: vectors are orthonormal to 1e-4 at worst, to 1e-6 where columns are nearly orthogonal."""
@@ -98,9 +100,11 @@ def _triangles(talls: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tenso
     Also returns [n, r, 1], which is 0 for zero columns, else 1; and the share of the least independent column (`INDEPENDENT`). A zero
     column has 1 on the diagonal of R, so that R can be inverted. Where the share is 0, R is 1.
     """
-    r, full, shares = _cholesky([tall.T @ tall for tall in talls])
-    rough = [index for index, share in enumerate(shares) if share <= ORTHOGONAL or not full[index].all()]
-    if rough:  # where a square may have vanished in fp32, too
+    grams = [tall.T @ tall for tall in talls]
+    r, full, shares = _cholesky(grams)
+    small = (torch.stack(grams).diagonal(dim1=1, dim2=2).amin(dim=1) < SMALLEST).tolist()
+    rough = [index for index, share in enumerate(shares) if share <= ORTHOGONAL or small[index]]
+    if rough:
         r[rough], full[rough], exact = _cholesky([tall.T @ tall for tall in (talls[index].double() for index in rough)])
         for index, share in zip(rough, exact, strict=True):
             shares[index] = share
