@@ -60,6 +60,7 @@ def verify(requests, domain, config):
     """Return the results of the requests, which are JSON texts, from the sandbox with the limits of the run."""
     limits, tasks = config["sandbox"], config["tasks"]
     options = [text for name in ("cpu_seconds", "wall_seconds", "memory_mb") for text in (f"--{name.replace('_', '-')}", str(limits[name]))]
+    options += ["--allow-weak"] if limits["allow_weak"] else []
     command = ["populora", "verify", "--domain", domain, "--workers", "2", "--equality", tasks["equality"], *options]
     answered = subprocess.run(command, input="\n".join(requests), stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in answered.stdout.splitlines()]

@@ -86,6 +86,12 @@ def test_only_the_newest_are_kept(tmp_path):
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_00003", "step_00004"]
 
 
+def test_that_of_a_stop_takes_the_place_of_no_other(tmp_path):
+    for step, kept in ((10, [10]), (15, [10, 15]), (17, [10, 17]), (20, [10, 20]), (25, [20, 25]), (30, [20, 30])):
+        save_checkpoint(tmp_path, Checkpoint(step, TENSORS, {"step": step}), keep=2, every=10)
+        assert checkpoint_steps(tmp_path) == kept
+
+
 def test_those_of_every_nth_step_stay_and_their_members_are_found(tmp_path):
     for step in range(8):
         save_checkpoint(tmp_path, Checkpoint(step, {}, STATE), 2, adapters_only(adapters_of(step, "T0"), *BASE), keep_every=3)

@@ -346,7 +346,7 @@ class Config:
     steps: int = 200
     """Steps of the run."""
     threads: int = 0
-    """CPU threads for torch; 0 leaves torch's own choice."""
+    """CPU threads for torch. 0 leaves torch's own choice in one process, and is `OMP_NUM_THREADS`, or 1, in each process of a cluster."""
     checkpoint_every: int = 1
     """Steps between two checkpoints. A kill loses at most so many steps."""
     keep_checkpoints: int = 2

@@ -77,10 +77,11 @@ WriteMembers = Callable[[Path], Mapping[str, str]]
 
 
 def save_checkpoint(
-    folder: Path, checkpoint: Checkpoint, keep: int, write_members: WriteMembers | None = None, keep_every: int = 0
+    folder: Path, checkpoint: Checkpoint, keep: int, write_members: WriteMembers | None = None, keep_every: int = 0, every: int = 1
 ) -> Path:
     """Write the checkpoint into the run ``folder``, point ``adapters`` to it, and remove all but the ``keep`` newest.
 
+    One of a step that is no multiple of ``every``, where the run was stopped, goes with the next one, as if the run had not been stopped.
     Those of every ``keep_every``-th step stay as well, except for the untrained members of step 0. Raises `RunDirectoryError` when the disk
     refuses or the step has a checkpoint.
     """
@@ -99,9 +100,11 @@ def save_checkpoint(
     if write_members:
         link_adapters(folder)
     remove_parts(folder / FOLDER)
-    for old in checkpoint_steps(folder)[:-keep]:
-        if not (keep_every and old and old % keep_every == 0):
-            remove_folder(step_folder(folder / FOLDER, old))
+    *older, newest = checkpoint_steps(folder)
+    newest_ones = [*(step for step in older if step % every == 0), newest][-keep:]
+    for step in older:
+        if step not in newest_ones and not (keep_every and step and step % keep_every == 0):
+            remove_folder(step_folder(folder / FOLDER, step))
     return path
 
 

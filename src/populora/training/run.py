@@ -111,7 +111,8 @@ def save_run(run: Run, folder: Path) -> None:
     }
 
     write = partial(write_members, run, run.population.slots)
-    save_checkpoint(folder, Checkpoint(run.step, archives, state), config.keep_checkpoints, write, config.keep_checkpoints_every)
+    checkpoint = Checkpoint(run.step, archives, state)
+    save_checkpoint(folder, checkpoint, config.keep_checkpoints, write, config.keep_checkpoints_every, config.checkpoint_every)
 
 
 def write_members(run: Run, slots: Mapping[str, int], folder: Path) -> dict[str, str]:

@@ -2,7 +2,7 @@
 # Run on {{ launch.nodes }} machines by ssh, from any machine that reaches them: bash run.sh
 # All of them must see this folder under the same path, and let you in without a password. Called again, it goes on from the run's last
 # checkpoint. Ctrl-C lets the run finish its step and stop.
-# shellcheck disable=SC2029  # what this machine puts into the commands of others is quoted for them
+# shellcheck disable=SC2001,SC2029  # sed escapes; what this machine puts into the commands of others is quoted for them
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -16,7 +16,8 @@ fi
 
 hosts=({{ launch.hosts | map("quote") | join(" ") }})
 here=$(printf %q "$PWD") head=$(printf %q "${hosts[0]}")
-stop() { ssh "${hosts[0]}" "pkill -INT -f 'populora (train|resume).*'$here"; }
+pattern=$(printf %q "populora (train|resume).* $(sed 's/[][\\.*^$+?(){}|]/\\&/g' <<< "$PWD/run")( |\$)")
+stop() { ssh "${hosts[0]}" "pkill -INT -f $pattern"; }
 trap stop INT TERM
 machines=()
 for host in "${hosts[@]}"; do
