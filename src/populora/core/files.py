@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from populora.core.errors import RunDirectoryError
+from populora.core.errors import ConfigError, RunDirectoryError
 
 PART = ".part"
 
@@ -45,8 +45,11 @@ def disk_errors(path: Path, action: str = "write") -> Iterator[None]:
 
 
 def user_cache() -> Path:
-    """Return the folder of what populora computes or downloads once for a user."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora"
+    """Return the folder of what populora computes or downloads once for a user. Raises `ConfigError` for a user without a home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora"
+    except RuntimeError as error:
+        raise ConfigError("this user has no home folder for what is kept between runs: set HOME or XDG_CACHE_HOME") from error
 
 
 def make_folder(path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from populora.core.types import Request
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import load_base
 from populora.engine.native import compiled, packed_model
-from populora.engine.native.compiled import load
+from populora.engine.native.compiled import describe, load
 from populora.engine.native.decoder import NativeDecoder, prepare
 from populora.engine.sampling.decoders import EagerDecoder
 from populora.engine.sampling.inprocess import InProcessSampler
@@ -190,6 +191,10 @@ def test_an_adapter_that_changes_is_read_anew():
         (lambda: llama().bfloat16(), "C is for bases in float32 on a CPU"),
         (lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=16)), "this is qwen3"),
         (lambda: llama(intermediate_size=84), r"this base has \[84\]"),
+        (
+            lambda: llama(num_attention_heads=16, num_key_value_heads=16, head_dim=6),
+            r"heads of a multiple of \d+ dimensions, this base's have 6",
+        ),
         (lambda: llama(hidden_act="gelu"), "this base has gelu"),
         (lambda: llama(rope_parameters={**ROPE, "rope_type": "dynamic"}), "this base has dynamic"),
     ],
@@ -216,11 +221,21 @@ def test_results_that_are_not_those_of_torch_stop_the_run(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("compiler", "reason"), [("nothing-of-this-name", "there is no C compiler 'nothing-of-this-name'"), ("false", "failed: ")]
+    ("compiler", "reason"),
+    [
+        ("nothing-of-this-name -pipe", "there is no C compiler 'nothing-of-this-name'"),
+        ("false", "failed: "),
+        ("slow-compiler", "took more than 1 s: start again"),
+    ],
 )
 def test_without_a_compiler_torch_decodes_and_says_why(monkeypatch, tmp_path, compiler, reason):
     monkeypatch.setenv("CC", compiler)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compiled, "SECONDS", 1)
+    slow = tmp_path / "slow-compiler"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     load.cache_clear()
     try:
         adapted = adapt(llama(head_dim=32))
@@ -231,6 +246,28 @@ def test_without_a_compiler_torch_decodes_and_says_why(monkeypatch, tmp_path, co
     assert (
         isinstance(decoders.acquire(1, 1), EagerDecoder) and decoders.description.startswith("torch (") and reason in decoders.description
     )
+
+
+def test_a_user_without_a_home_has_no_compiled_library_and_is_told_why(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("Could not determine home directory.")))
+    load.cache_clear()
+    try:
+        assert "set HOME or XDG_CACHE_HOME" in str(load()) or "there is no C compiler" in str(load())
+    finally:
+        load.cache_clear()
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_compiler_may_have_arguments(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", "cc -pipe")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    load.cache_clear()
+    try:
+        assert describe(load()).startswith("C (")
+    finally:
+        load.cache_clear()
 
 
 @pytest.mark.slow

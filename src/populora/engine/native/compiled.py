@@ -7,34 +7,42 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
 
+from populora.core.errors import ConfigError
 from populora.core.files import user_cache
 
 FOLDER = Path(__file__).parent
 SOURCES = (FOLDER / "attention.c", FOLDER / "decode.c")
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
-SECONDS = 120
-"""Limit of a compilation, which takes three."""
+SECONDS = 1800
+"""Limit of a compilation, which takes three on an idle machine."""
 Pointer, Long = ctypes.c_void_p, ctypes.c_int64
 
 
 @cache
 def load() -> ctypes.CDLL | str:
-    """Return the library, or the reason why there is none. ``CC`` names another compiler than ``cc``, ``CFLAGS`` further flags."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
+    """Return the library, or the reason why there is none.
+
+    ``CC`` names another compiler than ``cc``, maybe with arguments, ``CFLAGS`` further flags.
+    """
+    name, *arguments = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    compiler = shutil.which(name)
     if compiler is None:
-        return f"there is no C compiler '{os.environ.get('CC', 'cc')}': install GCC or clang"
+        return f"there is no C compiler '{name}': install GCC or clang"
     try:
-        functions = ctypes.CDLL(str(_compiled((compiler, *FLAGS, *os.environ.get("CFLAGS", "").split()))))
+        functions = ctypes.CDLL(str(_compiled((compiler, *arguments, *FLAGS, *shlex.split(os.environ.get("CFLAGS", ""))))))
+    except subprocess.TimeoutExpired:
+        return f"{compiler} took more than {SECONDS} s: start again when the machine has time"
     except subprocess.SubprocessError as error:
         printed = getattr(error, "stderr", None) or str(error)
         return f"{compiler} failed: {printed.strip().splitlines()[-1]}"
-    except OSError as error:
+    except (OSError, ConfigError) as error:
         return f"the compiled library cannot be written or loaded: {error}"
     functions.panel.restype = functions.scratch_floats.restype = functions.sample_floats.restype = Long
     functions.description.restype = ctypes.c_char_p
