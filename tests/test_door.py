@@ -1,10 +1,12 @@
 """The package's own names: what they are, what their examples print, and that importing them is cheap."""
 
 import doctest
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -31,9 +33,13 @@ def test_importing_populora_loads_no_library_of_others():
 
 
 def test_every_name_is_there_and_another_is_refused_with_those_that_are():
-    assert all(getattr(populora, name) is not None for name in populora.__all__)
+    assert all(getattr(populora, name) is not None for name in populora.__all__) and populora.__version__ == version("populora")
     with pytest.raises(AttributeError, match="module 'populora' has no attribute 'Trainer': it has Adapter, Config"):
         _ = populora.Trainer
+
+
+def test_an_adapter_is_one_line():
+    assert re.fullmatch(r"Adapter\(\d+ modules, rank 4, alpha \d+, [0-9a-f]{12}\)", repr(adapter()))
 
 
 def adapter(rank: int = 4, seed: int = 0) -> populora.Adapter:

@@ -45,6 +45,10 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("populora")
     if name not in _LAZY:
         raise AttributeError(f"module 'populora' has no attribute '{name}': it has {', '.join(__all__)}")
     return getattr(import_module(_LAZY[name]), name)

@@ -120,6 +120,14 @@ def test_grading_that_was_stopped_between_its_two_files_begins_again(files):
     assert grade(folder) == 0 and all(correct for correct, _ in verdicts(folder).values())
 
 
+def test_the_data_of_a_file_may_be_in_a_folder_with_those_of_other_benchmarks(files):
+    folder = files(*map(right, range(len(ITEMS))))
+    (folder / "data.jsonl").rename(folder / "cruxeval.jsonl")
+    arguments = ["evaluate", "grade", "cruxeval_output", str(folder / "completions.jsonl"), "--data", str(folder)]
+    assert main([*arguments, "--out", str(folder / "verdicts.jsonl"), "--allow-weak"]) == 0
+    assert verdicts(folder) == {f"sample_{n}": (True, "") for n in range(len(ITEMS))}
+
+
 @pytest.mark.parametrize("out", ["completions.jsonl", "verdicts.json", "mine.jsonl", "folder"])
 def test_nothing_but_verdicts_is_written_over(files, out, capsys):
     folder = files(right(0))

@@ -189,3 +189,8 @@ def test_the_tiny_base_holds_all_of_cruxeval(benchmark, benchmark_data):
     assert len(rendered.prompts) == 800 and not rendered.left_out
     for prompt in rendered.prompts.values():
         assert tokenizer.decode(tokenizer(prompt)["input_ids"], clean_up_tokenization_spaces=False) == prompt
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(0, "3 items"), (5, "3 items"), (2, "the first 2 items"), (1, "the first 1 item")])
+def test_a_task_says_how_many_items_are_asked_for(limit, asked):
+    assert EvalTask(BENCHMARKS["gsm8k"], [Item(str(n), {}) for n in range(3)], limit=limit).asked == asked

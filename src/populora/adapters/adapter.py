@@ -16,7 +16,7 @@ Factors = tuple[torch.Tensor, torch.Tensor]
 """A [r, in] and B [out, r] of one module, fp32 on the CPU."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Adapter:
     """Factors by module in the model's order (keys such as ``model.layers.0.self_attn.q_proj``), rank and alpha."""
 
@@ -24,6 +24,9 @@ class Adapter:
     rank: int
     """Rank of every module, or the smallest of a folder whose ranks differ by module (`populora.adapters.peft_format.read_folder`)."""
     alpha: float
+
+    def __repr__(self) -> str:
+        return f"Adapter({len(self.modules)} modules, rank {self.rank}, alpha {self.alpha:g}, {self.fingerprint()[:12]})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as one array, which moves between processes faster than hundreds of tensors."""

@@ -106,7 +106,7 @@ def generate_into(args: Generate, check_graders: Callable[[Sequence[Benchmark]],
     plan, generate = _make_plan(args, models, tasks)
     for prompts in plan.prompts:
         if not prompts.prompts:
-            skipped[prompts.benchmark.name] = f"no item fits ({next(iter(prompts.left_out.values()), 'none')})"
+            skipped[prompts.benchmark.name] = f"none of {prompts.task.asked} fits ({next(iter(prompts.left_out.values()), 'none')})"
     plan = replace(plan, prompts=tuple(prompts for prompts in plan.prompts if prompts.prompts))
     if not plan.prompts:
         raise MissingDataError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
@@ -209,7 +209,7 @@ def _announce(plan: Any, skipped: Mapping[str, str]) -> None:
             limits = f"{prompts.max_tokens} tokens instead of {prompts.lowered_from}"
             say(f"responses to {name} may have {limits}: the base's context has no space for more and its prompts")
         if prompts.left_out:
-            say(f"{len(prompts.left_out)} of {len(prompts.task.items)} items of {name} are too long and left out, see evaluation.json")
+            say(f"{len(prompts.left_out)} of {prompts.task.asked} of {name} are too long and left out, see evaluation.json")
 
 
 def say(text: str) -> None:

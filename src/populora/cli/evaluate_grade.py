@@ -62,7 +62,8 @@ def main(arguments: Sequence[str]) -> int:
 def _grade_file(benchmark: Benchmark, completions: Path, out: Path, args: GradeArguments) -> int:
     if args.completion_is_solution and not GRADERS[benchmark.grading].reads_solutions:
         raise ConfigError(f"--completion-is-solution is for code benchmarks, {benchmark.name} is none")
-    path = args.data or find_data(benchmark)
+    inside = args.data / benchmark.file if args.data else None
+    path = inside if inside and inside.exists() else args.data or find_data(benchmark)
     items, sha256 = load_items(benchmark, path, verify=False), digest_of(path)
     if benchmark.sha256 not in ("", sha256):
         say(f"warning: '{path}' is not the pinned {benchmark.name} (SHA-256 {sha256}): these scores compare with no others")

@@ -18,6 +18,7 @@ from populora.core.types import Example, Problem, TaskType
 from populora.evals.benchmarks import Benchmark, suite
 from populora.evals.eval_records import Item
 from populora.evals.sql_suite import schema_of
+from populora.runs.style import plural
 from populora.sandbox.runner import PYTHON
 from populora.tasks.render import PromptSet, fill, load_prompts, solve_prompt
 from populora.training.buffer import problem_from
@@ -147,6 +148,11 @@ class EvalTask:
     template: str = ""
     max_tokens: int = 0
     limit: int = 0
+
+    @property
+    def asked(self) -> str:
+        """How many items are asked for, in words: ``1319 items``, or ``the first 2 items``."""
+        return f"the first {plural(self.limit, 'item')}" if 0 < self.limit < len(self.items) else plural(len(self.items), "item")
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,14 @@ def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None, sto
         seeds += _base_seeds(run, [task for task in tasks if task.domain in lacking], remark, stop)
     for task, count in count_seeds(seeds, tasks).items():
         if not count and wanted:
-            raise ConfigError(f"'{file}' has no problem of {task}: choose a base that knows the domain '{task.domain}'")
+            raise ConfigError(
+                f"'{file}' has no problem of {task}: choose a base that knows the domain '{task.domain}', or put a seeds.jsonl next to the "
+                "prompts of the domain's package"
+            )
         if count < wanted:
-            raise ConfigError(f"selfplay.seeds is {wanted}, but '{file.name}' has {count} problems of {task}: lower it")
+            raise ConfigError(
+                f"selfplay.seeds is {wanted}, but '{file.name}' has {count} problems of {task}: lower selfplay.seeds, or add problems"
+            )
         for problem, fingerprint in [seed for seed in seeds if seed[0].task is task][:wanted]:
             run.buffer.add(problem, fingerprint)
     return digest(repr([run.buffer.problems(task) for task in tasks]).encode())
