@@ -5,6 +5,7 @@
 #   make test-all run the fast tests, then what follows up to test-vllm, four at a time
 #   make test-slow      run the tests that take more than a few seconds each
 #   make test-numerics  run what compares tensors or bytes (tests/numerics) with other instruction sets, numbers of threads and addresses
+#   make test-address   each night: run the tests of the C sources under GCC's address sanitizer
 #   make test-install   build the wheel, install it elsewhere, and do there what a newcomer does
 #   make test-ray   install Ray too, then run on its actors, which are killed meanwhile
 #   make test-track  install TensorBoard, trackio and W&B too, then read back what runs have written for them
@@ -40,7 +41,7 @@ COMPILE_SQLGLOT = $(BIN)/python -m compileall -q $$($(BIN)/python -c 'import sql
 # What fails is made again.
 .DELETE_ON_ERROR:
 
-.PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-gpu-vllm test-oldest \
+.PHONY: train test test-all bench docs test-slow test-numerics test-address test-install test-thorough test-ray test-track test-browser test-gpu test-gpu-vllm test-oldest \
 	test-newest test-vllm test-qwen \
 	test-others test-uses test-beside setup lint format pytest clean
 
@@ -92,6 +93,13 @@ test-slow: .venv/dev.stamp
 
 test-numerics: .venv/dev.stamp
 	$(BIN)/python tests/numerics/run_variants.py $(KERNELS) $(PYTEST_ARGS) $(if $(NIGHTLY),-m "not thorough and not ray and not browser" training e2e/test_resume.py)
+
+# What torch, NumPy and C allocate is watched, but no part of a block by itself. The library is compiled into a cache of its own.
+test-address: .venv/dev.stamp
+	rm -rf .address && mkdir .address
+	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so.6)" PYTHONMALLOC=malloc $(ONE_THREAD) \
+		ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/.address/report CFLAGS="-fsanitize=address -g" XDG_CACHE_HOME="$(CURDIR)/.address" \
+		$(BIN)/pytest tests/engine/native || { cat .address/report*; exit 1; }
 
 test-install: .venv/dev.stamp
 	PIP_ARGS="--constraint $(CURDIR)/requirements/torch.txt $(PIP_ARGS)" $(BIN)/python tests/install/first_steps.py
