@@ -129,7 +129,9 @@ def check_free(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise RunDirectoryError(f"'{folder}' is a file: expected a folder or a path that does not exist yet (`--out DIR`).")
     if (folder / CONFIG).is_file():
-        raise RunDirectoryError(f"'{folder}' already holds a run: `{command('resume', folder)}` continues it, `--out DIR` starts another.")
+        raise RunDirectoryError(
+            f"'{folder}' already holds a run: `{command('resume', folder)}` continues it, another `--out DIR` begins a new one."
+        )
     with disk_errors(folder, "read"):
         names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     if foreign := [name for name in names if name not in (FACTS, LOCK) and not name.endswith(PART)]:

@@ -29,6 +29,7 @@ from populora.runs.directory import (
     changed_computation,
     changed_versions,
     check_fingerprints,
+    check_free,
     lengthen_run,
     new_run,
     open_run,
@@ -59,6 +60,7 @@ COLLECT_AFTER = 100_000
 
 def train(config: Config, folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
     """Run a new configuration into ``folder``. Nothing is written before every check has passed and the buffer is filled."""
+    check_free(folder)
     with build_run(config) as run:
         display.phase("filling the buffer")
         seeds = fill_buffer(run, display.remark, stop)
