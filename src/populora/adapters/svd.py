@@ -100,19 +100,19 @@ def _triangles(talls: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tenso
     Also returns [n, r, 1], which is 0 for zero columns, else 1; and the share of the least independent column (`INDEPENDENT`). A zero
     column has 1 on the diagonal of R, so that R can be inverted. Where the share is 0, R is 1.
     """
-    grams = [tall.T @ tall for tall in talls]
+    grams = torch.stack([tall.T @ tall for tall in talls])
     r, full, shares = _cholesky(grams)
-    small = (torch.stack(grams).diagonal(dim1=1, dim2=2).amin(dim=1) < SMALLEST).tolist()
+    small = (grams.diagonal(dim1=1, dim2=2).amin(dim=1) < SMALLEST).tolist()
     rough = [index for index, share in enumerate(shares) if share <= ORTHOGONAL or small[index]]
     if rough:
-        r[rough], full[rough], exact = _cholesky([tall.T @ tall for tall in (talls[index].double() for index in rough)])
+        r[rough], full[rough], exact = _cholesky(torch.stack([tall.T @ tall for tall in (talls[index].double() for index in rough)]))
         for index, share in zip(rough, exact, strict=True):
             shares[index] = share
     return r, full, shares
 
 
-def _cholesky(grams: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, list[float]]:
-    stacked = torch.stack(list(grams)).double()
+def _cholesky(grams: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[float]]:
+    stacked = grams.double()
     sizes = stacked.diagonal(dim1=1, dim2=2)
     empty = (sizes == 0).double()
     lower, failed = torch.linalg.cholesky_ex(stacked + empty.diag_embed())

@@ -57,11 +57,11 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     name = settings_file(args.config).stem
     check(args.settings)
+    if args.out:
+        check_free(args.out)  # as training does, but before torch is loaded
     if args.dry_run:
         from populora.cli.dry_run import dry_run
 
-        if args.out:
-            check_free(args.out)
         return dry_run(args.settings, args.out or free_folder(RUNS, name), args.gpu, args.gpus)
     if args.gpu or args.gpus:
         raise ConfigError("--gpu and --gpus name the hardware of a dry run: expected --dry-run with them. A run takes base.device.")

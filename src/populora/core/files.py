@@ -185,7 +185,7 @@ def read_object(path: Path, *keys: str) -> dict[str, Any]:
     """Parse a JSON file of an object with at least these keys. Raises `RunDirectoryError`."""
     content = read_json(path)
     if not isinstance(content, dict) or not content.keys() >= {*keys}:
-        expected = f"an object with {', '.join(keys)}" if keys else "an object"
+        expected = f"an object with {', '.join(keys)}"
         raise RunDirectoryError(f"'{path}' is damaged: expected {expected}. Restore it from a backup, or start a new run.")
     return content
 

@@ -131,8 +131,8 @@ def open_grader(benchmark: Benchmark, workers: int, allow_weak: bool = False) ->
 
 
 def check_graders(benchmarks: Sequence[Benchmark], allow_weak: bool = False) -> None:
-    """Start and end the sandbox of each kind of grader, before hours of generation. Raises as `open_grader`."""
-    for benchmark in {benchmark.grading: benchmark for benchmark in benchmarks}.values():
+    """Start and end each sandbox that grades them, before hours of generation. Raises as `open_grader`."""
+    for benchmark in {settings_of(benchmark).limits: benchmark for benchmark in benchmarks}.values():
         with open_grader(benchmark, 1, allow_weak):
             pass
 

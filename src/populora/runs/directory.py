@@ -111,10 +111,8 @@ def read_config(folder: Path) -> Config:
         config = from_mapping(settings)
     except ConfigError as error:
         raise _other_version(folder, str(error).partition(". ")[0]) from error
-    if (folder / FACTS).is_file():
-        if (written := read_object(folder / FACTS, "format")["format"]) != FORMAT:
-            raise _other_version(folder, f"expected format {FORMAT}, got {written}")
-        read_object(folder / FACTS, "config_sha256", "versions")
+    if (folder / FACTS).is_file() and (written := read_object(folder / FACTS, "config_sha256", "versions").get("format")) != FORMAT:
+        raise _other_version(folder, f"expected format {FORMAT}, got {written}")
     return config
 
 

@@ -178,6 +178,8 @@ def _watch(pid: int, limits: dict[str, Any], channel: socket.socket, wakeup: int
             os.read(wakeup, 512)
         if abandoned := channel.fileno() in ready:
             break
+        if ready:
+            continue
         used = _cpu_seconds(pid)
         if used > limits["cpu_seconds"]:  # the timer that should have ended it counts ticks, between which a program may sleep
             break

@@ -31,12 +31,16 @@ def load() -> ctypes.CDLL | str:
 
     ``CC`` names another compiler than ``cc``, maybe with arguments, ``CFLAGS`` further flags.
     """
-    name, *arguments = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    try:
+        name, *arguments = shlex.split(os.environ.get("CC", "")) or ["cc"]
+        flags = shlex.split(os.environ.get("CFLAGS", ""))
+    except ValueError as error:
+        return f"CC or CFLAGS cannot be read: {error}"
     compiler = shutil.which(name)
     if compiler is None:
         return f"there is no C compiler '{name}': install GCC or clang"
     try:
-        functions = ctypes.CDLL(str(_compiled((compiler, *arguments, *FLAGS, *shlex.split(os.environ.get("CFLAGS", ""))))))
+        functions = ctypes.CDLL(str(_compiled((compiler, *arguments, *FLAGS, *flags))))
     except subprocess.TimeoutExpired:
         return f"{compiler} took more than {SECONDS} s: start again when the machine has time"
     except subprocess.SubprocessError as error:

@@ -41,7 +41,7 @@ _Model = _structure(
 def unsupported(adapted: AdaptedModel, panel: int) -> str:
     """Return why `decode.c`, whose panels have ``panel`` columns of two vectors, cannot compute this model. Empty if it can."""
     config, head = adapted.model.config, adapted.head
-    rope, size, lanes = rope_type(config), head_size(config), panel // 2
+    rope, dimensions, lanes = rope_type(config), head_size(config), panel // 2
     modules = {name: module for name, module in adapted.model.named_modules() if isinstance(module, torch.nn.Linear)}
     widths = sorted({size for module in modules.values() for size in module.weight.shape if size % panel})
     reasons = {
@@ -49,7 +49,7 @@ def unsupported(adapted: AdaptedModel, panel: int) -> str:
         f"it is for MLPs with silu, this base has {config.hidden_act}": config.hidden_act != "silu",
         f"it is for rotary embeddings of kind {', '.join(ROPES)}, this base has {rope}": rope not in ROPES,
         f"it is for widths that are multiples of {panel}, this base has {widths}": bool(widths),
-        f"it is for attention heads of a multiple of {lanes} dimensions, this base's have {size}": size % lanes != 0,
+        f"it is for attention heads of a multiple of {lanes} dimensions, this base's have {dimensions}": dimensions % lanes != 0,
         "it is for heads without a bias": head.bias is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")

@@ -26,6 +26,8 @@ LIMITS = harness_limits("livecodebench", ("numpy",), cpu_seconds=600, answer_cha
 """The answer has the outputs of all tests."""
 _LARGEST = 1 << 30
 _AROUND_A_STRING = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
+_RANKS = {"python": 2, "python3": 2, "py": 2, "": 1}
+"""Languages of fences by how likely they hold the program; any other has 0."""
 _FENCE = re.compile(r"```[ \t]*([^\s`]*)[^\n`]*\n(.*?)```", re.DOTALL)
 
 
@@ -105,10 +107,9 @@ def extract_solutions(completion: str) -> dict[str, str]:
     It is in the last fence of Python; where there is none, in the last without a language, or else in the last of any.
     """
     content = completion.rpartition("<answer>")[2].partition("</answer>")[0]
-    fences = [(tag.lower(), text) for tag, text in _FENCE.findall(content)]
-    kinds = [[text for tag, text in fences if tag in tags] for tags in (("python", "python3", "py"), ("",))]
-    program = next((texts[-1] for texts in (*kinds, [text for _, text in fences]) if texts), None)
-    return {"strict": program or "" if "<answer>" in completion else "", "lenient": content if program is None else program}
+    fences = sorted(_FENCE.findall(content), key=lambda fence: _RANKS.get(fence[0].lower(), 0))  # stable: the last of the best is last
+    program = fences[-1][1] if fences else content
+    return {"strict": program if fences and "<answer>" in completion else "", "lenient": program}
 
 
 def grade_livecodebench(pool: Judge, benchmark: Benchmark, item: Item, completion: str, is_solution: bool = False) -> Grade:
