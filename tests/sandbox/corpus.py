@@ -140,7 +140,7 @@ for name, source in {
     "metaclass": "class M(type):\n    __eq__ = lambda a, b: True\n    __hash__ = lambda a: hash(int)\nclass S(metaclass=M): pass\ndef f(x): return S()",
     "attributes": "class S:\n    def __getattr__(self, name): return lambda *a: 5\ndef f(x): return S()",
     "tuple": "from collections import namedtuple\ndef f(x): return namedtuple('P', 'a')(1)",
-    "counter": "from collections import Counter\ndef f(x): return Counter('aab')",
+    "subclass of a counter": "from collections import Counter\nclass C(Counter): pass\ndef f(x): return C('aab')",
     "enumeration": "from enum import IntEnum\nclass E(IntEnum):\n    A = 1\ndef f(x): return E.A",
     "not a number": "def f(x): return [float('nan')]",
     "generator": "def f(x): return (i for i in [1])",
@@ -153,6 +153,7 @@ for name, source in {
     "not implemented": "def f(x): return NotImplemented",
 }.items():
     program("objects", name, source, "error unsupported_value")
+program("objects", "counter", "from collections import Counter\ndef f(x): return Counter('aab')", "ok {'a': 2, 'b': 1}")
 
 for name, statement in {
     "order of a set": "return list({'alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta'})",
