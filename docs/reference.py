@@ -135,9 +135,10 @@ CURVES = {
     name: f"Thin lines are seeds, the thick one is their mean (`python docs/curves.py`). {note}"
     for name, note in {
         **dict.fromkeys(
-            ("tiny", "tiny_1t1s", "tiny_azr", "tiny_baseline"),
+            ("tiny", "tiny_1t1s", "tiny_baseline"),
             "These runs had the settings below, but for `evaluation.every`, which was 8.",
         ),
+        "tiny_azr": "These runs had the settings below, but for `evaluation.every`, which was 8, and `learner.tis_cap`, which was 2.",
         "tiny_4t4s": "These runs had the earlier settings.",
         **dict.fromkeys(("sql", "sql_baseline"), "These runs had the settings below."),
     }.items()

@@ -134,7 +134,7 @@ def test_both_presets_of_absolute_zero_differ_from_their_baselines_in_its_settin
         load_config(settings_file(name)) for name in ("tiny_azr", "azr_released", "tiny_baseline", "paper_baseline")
     )
     azr = {"tasks": TasksConfig(code_f_split="fixed", extraction="lenient"), "rewards": RewardConfig(boundary=-0.5)}
-    method = {"whitening": "per_type", "centring": "batch", "old_logprobs": "recomputed"}
+    method = {"whitening": "per_type", "centring": "batch", "old_logprobs": "recomputed", "tis_cap": 0.0}
     for arm, baseline in ((tiny, tiny_baseline), (released, paper_baseline)):
         play = {"prompts_per_type": arm.selfplay.prompts_per_type, "samples_per_prompt": 1, "previous_step_attempts": 1}
         learner = replace(baseline.learner, **method, learning_rate=arm.learner.learning_rate)

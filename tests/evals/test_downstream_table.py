@@ -55,8 +55,9 @@ def texts(table: TextTable) -> str:
 
 def test_rows_stand_as_in_the_paper_and_members_below():
     labels = list(rows_of(evaluation(full())))
-    assert labels == ["base", "Teacher, mean of 2", "Student, mean of 2", "Worst of 4", "Best of 4", "T0", "T1", "S0", "S1"]
-    assert list(rows_of(evaluation(full()), members=False)) == labels[:5]
+    means = ["Population, mean of 4", "Teacher, mean of 2", "Student, mean of 2"]
+    assert labels == ["base", *means, "Worst of 4", "Best of 4", "T0", "T1", "S0", "S1"]
+    assert list(rows_of(evaluation(full()), members=False)) == labels[:6]
     pair = (EvalModel("base", "base"), EvalModel("T0", "teacher"), EvalModel("A0", "agent"))
     assert list(rows_of(evaluation(full(models=pair), pair)))[:3] == ["base", "Baseline (agent) A0", "Teacher T0"]  # of one member
 
@@ -68,6 +69,13 @@ def test_a_role_has_the_mean_and_sample_deviation_of_its_members_also_of_their_a
     assert (cells["amc23"].value, cells["amc23"].std) == (pytest.approx(statistics.fmean(both)), pytest.approx(statistics.stdev(both)))
     means = [statistics.fmean(rates[name][benchmark] for benchmark in MATH) for name in ("T0", "T1")]
     assert (cells["Math"].value, cells["Math"].std) == (pytest.approx(statistics.fmean(means)), pytest.approx(statistics.stdev(means)))
+
+
+def test_the_populations_mean_and_deviation_are_over_the_members_of_both_roles():
+    rates = [of_model for name, of_model in full().items() if name != "base"]
+    cells = rows_of(evaluation(full()))["Population, mean of 4"].cells
+    for column, values in (("amc23", [rate["amc23"] for rate in rates]), ("All", [statistics.fmean(rate.values()) for rate in rates])):
+        assert (cells[column].value, cells[column].std) == pytest.approx((statistics.fmean(values), statistics.stdev(values)))
 
 
 def test_worst_and_best_are_of_each_benchmark_over_both_roles_and_their_aggregates_means_of_those():
@@ -118,7 +126,7 @@ def test_foreign_adapters_are_not_among_the_members_that_worst_and_best_are_of()
     assert rows["Best of 4"].cells["amc23"].value == best < 100 and rows["Adapter lab"].cells["amc23"].value == 100
     two = (*POPULATION[1:2], POPULATION[3], EvalModel("lab", "adapter"), EvalModel("other", "adapter"))
     labels = list(rows_of(evaluation(full(["amc23"], two), two)))
-    assert labels == ["Teacher T0", "Student S0", "Adapter, mean of 2", "lab", "other"]
+    assert labels == ["Population, mean of 2", "Teacher T0", "Student S0", "Adapter, mean of 2", "lab", "other"]
     alone = two[2:]
     assert list(rows_of(evaluation(full(["amc23"], alone), alone)))[1:3] == ["Worst of 2", "Best of 2"]
 

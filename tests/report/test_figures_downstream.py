@@ -20,7 +20,6 @@ from populora.report.page import page
 ROLES = {"base": "base", "T0": "teacher", "T1": "teacher", "S0": "student", "S1": "student"}
 ITEMS = {"aime24": 30, "amc23": 40}
 CORRECT = {"base": (1, 2), "T0": (3, 12), "T1": (6, 4), "S0": (27, 20), "S1": (15, 36)}
-"""Students are far better: the cap of the teachers must not be theirs."""
 RATES = {(model, name): 100 * count / ITEMS[name] for model, counts in CORRECT.items() for name, count in zip(ITEMS, counts, strict=True)}
 
 
@@ -46,17 +45,17 @@ def figures_of_folder(runs, folder: Path, **options) -> list[Figure]:
     return figures
 
 
-def members(role: str, name: str) -> list[float]:
-    return [RATES[f"{role[0]}{index}", name] for index in (0, 1)]
+def members(roles: str, name: str) -> list[float]:
+    return [RATES[f"{role}{index}", name] for role in roles for index in (0, 1)]
 
 
 def test_rows_have_means_of_roles_with_their_spread_and_every_member(runs, tmp_path):
     bars, adapters = figures_of_folder(runs, evaluation(tmp_path / "pair" / "evaluations" / "step_00006"))
     headline = {(row["row"], row["column"]): (row["value"], row["std"]) for row in bars.rows if row["mode"] == "primary"}
-    for role in ("Teacher, mean of 2", "Student, mean of 2"):
+    for row, roles in (("Population, mean of 4", "TS"), ("Teacher, mean of 2", "T"), ("Student, mean of 2", "S")):
         for name in ITEMS:
-            rates = members(role, name)
-            assert headline[role, name] == pytest.approx((fmean(rates), stdev(rates)))
+            rates = members(roles, name)
+            assert headline[row, name] == pytest.approx((fmean(rates), stdev(rates)))
     assert {(row["model"], row["benchmark"]): (row["correct"], row["graded"], row["items"]) for row in adapters.rows} == {
         (model, name): (count, items, items)
         for model, counts in CORRECT.items()
@@ -87,18 +86,17 @@ def test_a_table_notes_settings_in_which_its_evaluations_differ_and_python_has_t
     assert populora.figures(run)["downstream"].runs == "1 evaluation: pair/step_00006: 5 models, run pair, seed 0"
 
 
-def test_a_cap_reaches_to_the_best_member_of_the_role_and_a_line_over_their_spread(runs, tmp_path):
+def test_a_bar_is_the_populations_mean_a_cap_reaches_to_its_best_adapter_and_a_line_over_their_spread(runs, tmp_path):
     (axis,) = figures_of_folder(runs, evaluation(tmp_path / "mine"))[0].draw().axes
     containers = [container for container in axis.containers if isinstance(container, BarContainer) and len(container)]
     heights = [(container[0].get_alpha(), [patch.get_height() for patch in container]) for container in containers]
     base = (1.0, pytest.approx([RATES["base", name] for name in ITEMS]))
-    caps, bars = ({role: pytest.approx([of(members(role, name)) for name in ITEMS]) for role in "TS"} for of in (max, fmean))
-    assert heights == [base, (0.3, caps["T"]), (1.0, bars["T"]), (0.3, caps["S"]), (1.0, bars["S"])]
-    lines = [line.get_segments() for line in axis.collections if isinstance(line, LineCollection)]
-    for segments, role in zip(lines, "TS", strict=True):
-        for segment, name in zip(segments, ITEMS, strict=True):
-            rates = members(role, name)
-            assert segment[:, 1].tolist() == pytest.approx([fmean(rates) - stdev(rates), fmean(rates) + stdev(rates)])
+    caps, bars = (pytest.approx([of(members("TS", name)) for name in ITEMS]) for of in (max, fmean))
+    assert heights == [base, (0.3, caps), (1.0, bars)]
+    (segments,) = (line.get_segments() for line in axis.collections if isinstance(line, LineCollection))
+    for segment, name in zip(segments, ITEMS, strict=True):
+        rates = members("TS", name)
+        assert segment[:, 1].tolist() == pytest.approx([fmean(rates) - stdev(rates), fmean(rates) + stdev(rates)])
 
 
 def test_evaluations_of_equally_named_runs_are_told_apart_and_have_the_seed_of_a_run_of_the_report(copied):
@@ -111,13 +109,13 @@ def test_evaluations_of_equally_named_runs_are_told_apart_and_have_the_seed_of_a
     rows = [row for row in adapters.rows if (row["model"], row["benchmark"]) == ("T0", "aime24")]
     assert [(row["evaluation"], row["correct"]) for row in rows] == [(str(folders[0]), 0), (str(folders[1]), 1)]
     (legend,) = bars.draw().legends
-    assert len({text.get_text() for text in legend.get_texts()}) == 6
+    assert len({text.get_text() for text in legend.get_texts()}) == 4
 
 
 def test_a_benchmark_graded_in_part_has_no_bar_but_a_row(runs, tmp_path):
     bars, adapters = figures_of_folder(runs, evaluation(tmp_path / "mine", graded=7))
     lengths = [len(container) for container in bars.draw().axes[0].containers if isinstance(container, BarContainer)]
-    assert lengths == [0, 2, 2, 2, 1, 1], "the students' bar and cap: not all of them have amc23"
+    assert lengths == [0, 2, 1, 1], "the population's bar and cap: not all of it has amc23"
     row = next(row for row in adapters.rows if (row["model"], row["benchmark"]) == ("S1", "amc23"))
     assert (row["graded"], row["items"]) == (7, 40)
     assert sum(len(axis.patches) for axis in adapters.draw().axes) == len(ROLES) * len(ITEMS) - 1

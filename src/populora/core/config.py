@@ -211,7 +211,8 @@ class LearnerConfig:
     """Old log-probabilities of the ratio: the sampler's own, or the learner's. A batch is one optimiser step, so with the learner's the
     ratio is 1 and nothing is clipped; only the importance weight corrects for the sampler."""
     tis_cap: float = 2.0
-    """Token-level truncated importance sampling: the largest weight (learner's probability over the sampler's) of a token."""
+    """Token-level truncated importance sampling: the largest weight (learner's probability over the sampler's) of a token. 0: tokens have
+    no such weight (AZR)."""
     loss_aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
     """A member's policy loss and its whitening are means over tokens, in which long responses weigh more (paper), or over sequences."""
     base_kl: float = 0.0

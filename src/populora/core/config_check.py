@@ -88,7 +88,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (not c.engine.release_cache or (c.engine.backend == "vllm" and c.base.device != "cpu"),
          "engine.release_cache is set: only engine.backend = 'vllm' on a GPU (base.device) can give its cache back"),
         *_cluster_conditions(c),
-        (n.tis_cap >= 1, f"learner.tis_cap is {n.tis_cap}: expected 1 or more"),
+        (n.tis_cap == 0 or n.tis_cap >= 1, f"learner.tis_cap is {n.tis_cap}: expected 1 or more, or 0 for no weight"),
         (n.min_ess <= 1, f"learner.min_ess is {n.min_ess}: expected a share from 0 to 1"),
         (n.teacher_learning_rate == 0 or not p.agents,
          f"learner.teacher_learning_rate is {n.teacher_learning_rate}: expected 0, because an agent with both roles is one adapter"),

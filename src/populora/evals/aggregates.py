@@ -4,6 +4,7 @@ The definitions are the paper's, found by recomputing its table (`tests/evals/te
 - Code, Math and All are means of 3, 7 and 10 benchmarks, taken before rounding. All rows of a table average the same ones, and a row that
   lacks one of them, or has it graded in part, has no aggregate.
 - The spread is the sample standard deviation over the members of a role (n - 1).
+- The mean of the population, the paper's headline and the bar of its Figure 2, is over the members of both roles.
 - Worst and Best are selected on the test set, for each benchmark by itself, over all adapters of both roles; their aggregates are means of
   these. No single adapter has such a row. Adapters outside a run count only where there are no members of a run.
 - One deviation: the spread of an aggregate is the standard deviation of the members' own aggregates, as the paper's caption says. The
@@ -91,26 +92,31 @@ def with_aggregates(cells: Mapping[str, ScoreCell], aggregates: Aggregates) -> d
 
 
 def score_rows(evaluation: Evaluation, aggregates: Aggregates, members: bool = True) -> list[ScoreRow]:
-    """Build the rows of one evaluation: bases, roles, worst and best, members. A role of one member has that member's row."""
+    """Build the rows of one evaluation: bases, population, roles, worst and best, members. A role of one member has that member's row."""
     by_model: dict[str, ScoreRow] = {}
     for model in evaluation.models:
         cells = {name: ScoreCell(score.rate, score.graded, score.items) for name, score in evaluation.scores_of(model.name).items()}
         by_model[model.name] = ScoreRow(model.name, "member", with_aggregates(cells, aggregates))
     by_role = {role: [by_model[model.name] for model in evaluation.models if model.role == role] for role in ROLES}
     rows = [by_model[model.name] for model in evaluation.models if model.role == "base"]
+    if by_role["teacher"] and by_role["student"]:
+        rows.append(_mean_row("Population", [*by_role["teacher"], *by_role["student"]]))
     for role, in_role in by_role.items():
         rows += [ScoreRow(f"{ROLES[role]} {row.label}", row.kind, row.cells) for row in in_role if len(in_role) == 1]
-        if len(in_role) > 1:
-            means = {
-                column: ScoreCell(fmean(values), len(values), len(in_role), stdev(values) if len(values) > 1 else None)
-                for column, values in _complete_values(in_role).items()
-            }
-            rows.append(ScoreRow(f"{ROLES[role]}, mean of {len(in_role)}", "mean", means))
+        rows += [_mean_row(ROLES[role], in_role)] if len(in_role) > 1 else []
     ranked = {role: in_role for role, in_role in by_role.items() if in_role and role != "adapter"} or by_role
     if any(len(in_role) > 1 for in_role in ranked.values()):
         trained = [row for in_role in ranked.values() for row in in_role]
         rows += [_selected_row("worst", min, trained, aggregates), _selected_row("best", max, trained, aggregates)]
     return rows + [row for in_role in by_role.values() if members and len(in_role) > 1 for row in in_role]
+
+
+def _mean_row(title: str, rows: Sequence[ScoreRow]) -> ScoreRow:
+    cells = {
+        column: ScoreCell(fmean(values), len(values), len(rows), stdev(values) if len(values) > 1 else None)
+        for column, values in _complete_values(rows).items()
+    }
+    return ScoreRow(f"{title}, mean of {len(rows)}", "mean", cells)
 
 
 def _selected_row(

@@ -116,7 +116,7 @@ def _text_cell(cell: ScoreCell | None, best: str) -> TextCell:
 
 def _footnotes(benchmarks: Sequence[str], rows: Sequence[ScoreRow], evaluations: Sequence[Evaluation]) -> Iterator[str]:
     if any(cell.std is not None for row in rows for cell in row.cells.values()):
-        yield "± is the sample standard deviation over the members of a role; of Code, Math and All, over the members' own."
+        yield "± is the sample standard deviation over the adapters of a row; of Code, Math and All, over the adapters' own."
     if any(row.kind in ("worst", "best") for row in rows):
         yield (
             f"{SELECTED} Selected on the test set: the worst and the best value of each benchmark by itself over all members, and means of "

@@ -63,7 +63,7 @@ def test_where_the_sampler_was_wrong_recomputing_unclips_and_the_cap_bounds_it(a
     rows = [row._replace(advantage=1.0) for row in exact(adapted, make_rows(0), shift=1.0)]
     right = gradient(adapted, CONFIG, [row._replace(advantage=1.0) for row in exact(adapted, make_rows(0))])
     assert not gradient(adapted, CONFIG, rows).any()
-    for cap, weight in ((2.0, 2.0), (10.0, math.e)):
+    for cap, weight in ((2.0, 2.0), (10.0, math.e), (0.0, 1.0)):
         recomputed = gradient(adapted, dataclasses.replace(CONFIG, old_logprobs="recomputed", tis_cap=cap), rows)
         assert float((recomputed - weight * right).norm() / right.norm()) < 1e-4
 

@@ -118,7 +118,7 @@ def _chances_to_stay(tensor: torch.Tensor, epsilon: float) -> torch.Tensor:
 
     Instead of being sorted, entries are counted in buckets by the leading bits of their magnitudes. Those in one bucket, which
     differ by less than 2^-9 of themselves or are below 2^-31 of the largest, share their mean rank. So p is off by at most half
-    of its bucket's share of the tensor (6e-4 for normal entries), and entries of equal magnitude have equal chances. A non-zero
+    of its bucket's share of the tensor (6e-4 for 100,000 normal entries), and entries of equal magnitude have equal chances. A non-zero
     chance is at least one unit. The tensor must be fp32.
     """
     bits = tensor.abs().view(torch.int32).flatten().bitwise_right_shift_(SHIFT)  # not negative: floats are ordered as their bits

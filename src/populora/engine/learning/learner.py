@@ -8,6 +8,7 @@ learner's of this forward. Either way a token's weight learner / sampler is trun
 token far less likely.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -132,14 +133,15 @@ class InProcessLearner:
         # The batch is one optimiser step, so the learner's old log-probabilities are those of this very forward.
         old = logprobs.detach() if config.old_logprobs == "recomputed" else sampled
         losses, clipped = policy_loss(logprobs, old, advantages, config.clip_low, config.clip_high)
-        losses = losses * truncation(logprobs, old, sampled, config.tis_cap)
+        if config.tis_cap:
+            losses = losses * truncation(logprobs, old, sampled, config.tis_cap)
         total, base = losses, logprobs.detach()
         if config.base_kl:
             base = self._base_logprobs([group.prompt_group for group in groups])
             total = losses + config.base_kl * kl_penalty(logprobs, base)
         (total * shares[slot]).sum().backward()
         gap = logprobs.detach() - sampled
-        differences, weights = gap.abs(), gap.exp().clamp(max=config.tis_cap)
+        differences, weights = gap.abs(), gap.exp().clamp(max=config.tis_cap or math.inf)
         gaps = (kl(sampled, logprobs.detach()), differences, weights, weights**2)
         outliers = (differences > MAX_TOKEN_FACTOR * self.agreement).float()
         terms = (losses.detach(), entropies, clipped.float(), *gaps, kl(logprobs.detach(), base), outliers)

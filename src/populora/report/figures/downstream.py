@@ -1,14 +1,13 @@
-"""Downstream scores of evaluation folders: bars by role and by adapter, and the table of `populora evaluate table`."""
+"""Downstream scores of evaluation folders: bars of populations, bars of adapters, and the table of `populora evaluate table`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
-from populora.evals.aggregates import ScoreCell, aggregates_over, graded_benchmarks, score_rows
+from populora.evals.aggregates import ScoreCell, graded_benchmarks, score_rows
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.downstream_table import downstream_tables, notes_on_settings, score_records
-from populora.evals.eval_records import Evaluation, ModelRole
+from populora.evals.eval_records import Evaluation
 from populora.evals.folder import read_evaluation
 from populora.evals.shown_models import describe_hidden, shown_models
 from populora.evals.text_table import TextTable
@@ -18,7 +17,7 @@ from populora.report.figure import Figure, MissingFigure, Study
 from populora.runs.directory import EVALUATIONS
 from populora.runs.style import plural, printable
 
-ROLES = ("downstream", "Downstream pass@1", "Figure 2 and Table 3 (downstream pass@1)")
+POPULATIONS = ("downstream", "Downstream pass@1", "Figure 2 and Table 3 (downstream pass@1)")
 ADAPTERS = ("downstream_adapters", "Downstream pass@1 of each adapter", "Figures: all adapters of a population")
 SOURCE = "evaluation folders: verdicts/BENCHMARK/MODEL.jsonl"
 _GREEDY = (
@@ -28,24 +27,24 @@ _GREEDY = (
 
 
 def downstream_figures(study: Study) -> list[Figure | MissingFigure]:
-    """Draw bars of roles with their best adapter, and bars of all adapters. Raises `PopuloraError` for a damaged evaluation."""
+    """Draw bars of populations with their best adapter, and bars of all adapters. Raises `PopuloraError` for a damaged evaluation."""
     if not study.evaluations:
         reason = f"give a folder of `populora evaluate` with --evaluation DIR, or put it into the run's {EVALUATIONS}/"
-        return [MissingFigure(*ROLES, reason), MissingFigure(*ADAPTERS, reason)]
+        return [MissingFigure(*POPULATIONS, reason), MissingFigure(*ADAPTERS, reason)]
     runs = {run.folder.resolve(): f", run {run.name}, seed {run.config.seed}" for arm in study.arms for run in arm.runs}
     names = _names(study.evaluations)
     read = {folder: read_evaluation(folder, name) for folder, name in names.items()}
     graded = {folder: evaluation for folder, evaluation in read.items() if graded_benchmarks([evaluation])}
     if not graded:
         reason = f"nothing is graded yet in {', '.join(names.values())}"
-        return [MissingFigure(*ROLES, reason), MissingFigure(*ADAPTERS, reason)]
+        return [MissingFigure(*POPULATIONS, reason), MissingFigure(*ADAPTERS, reason)]
     described = (
         f"{evaluation.name}: {plural(len(evaluation.models), 'model')}{runs.get(folder.parent.parent, '')}"
         for folder, evaluation in graded.items()
     )
     evaluations, text = list(graded.values()), f"{plural(len(graded), 'evaluation')}: {'; '.join(described)}"
     tables = downstream_tables(evaluations, study.published, notes_on_settings(graded))
-    return [_roles_figure(study, evaluations, text, tables), _adapters_figure(evaluations, text)]
+    return [_populations_figure(study, evaluations, text, tables), _adapters_figure(evaluations, text)]
 
 
 def _names(folders: Sequence[Path]) -> dict[Path, str]:
@@ -55,18 +54,18 @@ def _names(folders: Sequence[Path]) -> dict[Path, str]:
     return {folder: printable(name if list(names.values()).count(name) == 1 else str(folder)) for folder, name in names.items()}
 
 
-def _roles_figure(study: Study, evaluations: list[Evaluation], runs: str, tables: Sequence[TextTable]) -> Figure:
+def _populations_figure(study: Study, evaluations: list[Evaluation], runs: str, tables: Sequence[TextTable]) -> Figure:
     return Figure(
-        *ROLES,
+        *POPULATIONS,
         definition=(
-            f"{_GREEDY} A bar is the mean over the members of a role, if all of them have the benchmark, with ± one sample standard "
-            "deviation; the pale cap reaches to the best of those members, of each benchmark by itself: it is selected on the test set, "
-            "and no one adapter need have it. The table's Best is over both roles."
+            f"{_GREEDY} A bar is the mean over a population's adapters, if all of them have the benchmark, with ± one sample standard "
+            "deviation; the pale cap reaches to the best of those adapters, of each benchmark by itself: it is selected on the test set, "
+            "and no one adapter need have it. The table has the means by role."
         ),
         source=SOURCE,
         runs=runs,
         rows=score_records(evaluations, study.published),
-        drawing=lambda: _draw_roles(evaluations),
+        drawing=lambda: _draw_populations(evaluations),
         tables=tuple(tables),
     )
 
@@ -92,19 +91,18 @@ Cells = Mapping[str, ScoreCell]
 
 
 def _bars(evaluation: Evaluation) -> Iterator[tuple[str, Cells, Cells]]:
-    """Yield the label, the cells, and the best members' cells of each mean of a role, and of each model that is alone in its role."""
-    for role in get_args(ModelRole):
-        of_role = replace(evaluation, models=tuple(model for model in evaluation.models if model.role == role))
-        rows = score_rows(of_role, aggregates_over(graded_benchmarks([of_role])), members=False)
+    """Yield the label, the cells, and the best adapters' cells of each base, of the population and of the other adapters."""
+    for roles in (("base",), ("agent",), ("teacher", "student"), ("adapter",)):
+        models = tuple(model for model in evaluation.models if model.role in roles)
+        rows = score_rows(replace(evaluation, models=models), {}, members=False)
         complete = [(row, {name: cell for name, cell in row.cells.items() if cell.complete}) for row in rows]
         best = next((cells for row, cells in complete if row.kind == "best"), {})
-        for row, cells in complete:
-            if row.kind in ("member", "mean"):
-                yield f"{evaluation.name} {row.label}".strip(), cells, best if row.kind == "mean" else {}
+        for row, cells in complete if roles == ("base",) else complete[:1]:  # the first is the mean of all, if there are several
+            yield f"{evaluation.name} {row.label}".strip(), cells, best
 
 
-def _draw_roles(evaluations: list[Evaluation]) -> Drawing:
-    """Draw a group for each benchmark with a bar for each single model or mean of a role, and a pale cap up to its best member."""
+def _draw_populations(evaluations: list[Evaluation]) -> Drawing:
+    """Draw a group for each benchmark with a bar for each single model or mean of several, and a pale cap up to its best adapter."""
     bars, benchmarks = [bar for evaluation in evaluations for bar in _bars(evaluation)], graded_benchmarks(evaluations)
     colours, wide = categorical_colours([label for label, *_ in bars]), 0.8 / len(bars)
     drawing, axes = panels(1, 1, width=min(10.0, max(6.0, 1.2 + 0.2 * len(benchmarks) * len(bars))), height=2.6)
