@@ -56,6 +56,8 @@ def test_machines_with_too_few_cores_for_the_sandbox_are_refused(tmp_path):
     ):
         main([*arguments, "-o", str(tmp_path / "job")])
     written(tmp_path / "job", *arguments, "--cpus", "10")
+    with pytest.raises(ConfigError, match="need 40 CPUs, the cluster has 20"):
+        main(["slurm", "one_gpu_7b", "--nodes", "2", "--gpus", "8", "--cpus", "10", "-o", str(tmp_path / "other")])
 
 
 def test_settings_of_one_process_get_a_learner_and_an_engine_for_each_gpu(tmp_path):
@@ -141,9 +143,9 @@ def test_names_of_machines_are_no_shell_code(tmp_path):
     written(tmp_path / "job", "ssh", "tiny", "--gpus", "0", "--nodes", "2", "--cluster.learners", "1", "--selfplay.overlap", "off", *hosts)
     calls = tmp_path / "calls"
     run_by_ssh(tmp_path, f'echo "$1" >> {calls}', check=False)
-    while calls.read_text().count("\n") < 2:  # the script waits for the first machine alone
+    while calls.read_text().count("\n") < 3:  # the script waits for the first machine alone, whose address it asks for before
         time.sleep(0.01)
-    assert sorted(calls.read_text().split("\n")) == ["", "a;touch x", "b$(touch x)"]
+    assert sorted(calls.read_text().split("\n")) == ["", "a;touch x", "a;touch x", "b$(touch x)"]
     assert not list(tmp_path.rglob("x"))
 
 
@@ -210,19 +212,40 @@ def test_the_token_is_in_no_file_that_others_can_read_and_no_command_line(tmp_pa
     assert not [text for text in readable if token in text]
 
 
+def run_by_slurm(folder: Path, **commands: str) -> subprocess.CompletedProcess[str]:
+    """Run ``run.sbatch`` with commands that are this shell code, in place of those of Slurm, Ray and the system."""
+    ray = f"echo SECRET; mkdir -p {folder}/.ray; echo SECRET > {folder}/.ray/auth_token; chmod 644 {folder}/.ray/auth_token"
+    stand_ins = {"ray": ray, "scontrol": "echo a", "srun": f'touch {folder}/run.started; echo "$@"', "getent": "exit 2"}
+    (folder / "bin").mkdir(exist_ok=True)
+    for name, body in (stand_ins | commands).items():
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / "bin" / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "a", "SLURM_JOB_ID": "1", "SLURM_SUBMIT_DIR": str(folder)}
+    environment = {**os.environ, **slurm, "HOME": str(folder), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+    return subprocess.run(["bash", folder / "job" / "run.sbatch"], env=environment, check=False, capture_output=True, text=True)
+
+
 def test_a_job_prints_no_token_and_leaves_it_to_its_owner(tmp_path):
     written(tmp_path / "job", "slurm", "paper_4t4s")
-    ray = f"echo SECRET; mkdir -p {tmp_path}/.ray; echo SECRET > {tmp_path}/.ray/auth_token; chmod 644 {tmp_path}/.ray/auth_token"
-    stand_ins = {"ray": ray, "scontrol": "echo a", "srun": f'mkdir {tmp_path}/run; touch {tmp_path}/run/config.json; echo "$@"'}
-    (tmp_path / "bin").mkdir()
-    for name, body in stand_ins.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    slurm = {"SLURM_JOB_NODELIST": "a", "SLURM_JOB_ID": "1", "SLURM_SUBMIT_DIR": str(tmp_path)}
-    environment = {**os.environ, **slurm, "HOME": str(tmp_path), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    job = subprocess.run(["bash", tmp_path / "job" / "run.sbatch"], env=environment, check=True, capture_output=True, text=True)
-    assert "symmetric-run" in job.stdout and "SECRET" not in job.stdout + job.stderr
+    job = run_by_slurm(tmp_path)
+    assert job.returncode == 0 and "symmetric-run --address a:20001" in job.stdout and "SECRET" not in job.stdout + job.stderr
     assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o077 == 0
+
+
+def test_a_job_fails_if_ray_does_not_start_also_when_it_was_to_go_on_with_a_run(tmp_path):
+    written(tmp_path / "job", "slurm", "paper_4t4s")
+    assert run_by_slurm(tmp_path).returncode == 0 and (tmp_path / "run.started").exists()
+    assert run_by_slurm(tmp_path, srun="exit 0").returncode == 1
+
+
+def test_machines_meet_at_an_address_where_the_first_means_loopback_by_its_own_name(tmp_path):
+    loopback = {"getent": "echo 127.0.1.1 STREAM a", "hostname": "echo 10.0.0.7 172.17.0.1"}
+    written(tmp_path / "job", "slurm", "paper_4t4s")
+    assert "symmetric-run --address 10.0.0.7:20001" in run_by_slurm(tmp_path, **loopback).stdout
+    written(tmp_path / "ssh" / "job", "ssh", "paper_4t4s", "--hosts", "a")
+    commands = "".join(f"{name}() {{ {body}; }}; " for name, body in loopback.items())
+    run_by_ssh(tmp_path / "ssh", f'echo "$2" >> {tmp_path}/commands; sh -c \'{commands}\'"$2"', check=False)
+    assert "symmetric-run --address 10.0.0.7:6379" in (tmp_path / "commands").read_text()
 
 
 def run_by_ssh(folder: Path, body: str, check: bool = True) -> None:

@@ -24,7 +24,7 @@ from populora.core.files import write_folder
 from populora.core.invocation import pasteable
 from populora.core.presets import DEFAULT, settings_file
 from populora.domains.registry import load_domains
-from populora.engine.cluster.placement import check_bundles, place_actors
+from populora.engine.cluster.placement import check_room, place_actors
 from populora.engine.planning.hardware import count_idle_gpus, fill_gpus
 
 LONGEST_NAME = 47
@@ -155,7 +155,7 @@ def cluster_config(args: Slurm | Kubernetes | Ssh) -> Config:
         raise ConfigError(f'base.device is "{config.base.device}": expected {"GPUs" if on_gpus else "--gpus 0"}, got --gpus {args.gpus}')
     if on_gpus and (idle := count_idle_gpus(config, args.gpus, args.nodes)):
         raise ConfigError(f"{idle} of {args.gpus * args.nodes} GPUs would be idle: set cluster.engines and cluster.learners, or give fewer")
-    check_bundles(place_actors(config), [{"CPU": args.cores, "GPU": args.gpus}])
+    check_room(place_actors(config), [{"CPU": args.cores, "GPU": args.gpus}] * args.nodes)
     return config
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from populora.core.config import Config
+from populora.core.config import BaseConfig, Config, EngineConfig
 from populora.core.errors import BaseModelError, ClusterError
 from populora.core.types import Generation, Request
 from populora.engine.cluster import engine_actor
@@ -108,6 +108,16 @@ def test_an_engine_that_cannot_be_opened_raises_why(threads, monkeypatch):
     monkeypatch.setattr(engine_actor, "open_engine", broken)
     with pytest.raises(BaseModelError, match="no such base"):
         EngineActor().open(Config(), [0])
+
+
+@pytest.mark.parametrize("seen", ["", "0,1,2"])
+def test_an_engine_that_does_not_see_the_gpus_it_was_given_is_refused(threads, monkeypatch, seen):
+    config = Config(base=BaseConfig(device="cuda"), engine=EngineConfig(backend="vllm", tensor_parallel=2))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    with pytest.raises(ClusterError, match=rf"\(2\) GPUs, but it sees {seen or 'none'} .*Unset RAY_EXPERIMENTAL_NOSET"):
+        EngineActor().open(config, [0])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    assert EngineActor().open(config, [0])[0] == "fingerprint"
 
 
 def test_a_process_gets_its_gpu_before_torch_has_chosen_one(monkeypatch):

@@ -20,7 +20,7 @@ from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains
 from populora.engine.cluster.actor_pool import MAX_RETRIES, ActorKind, ActorPool, Call
 from populora.engine.cluster.cluster_sampler import ClusterSampler
-from populora.engine.cluster.placement import ActorPlace, _connect, check_bundles, join_ray, place_actors
+from populora.engine.cluster.placement import ActorPlace, _connect, check_room, join_ray, place_actors
 from populora.engine.cluster.ray_backend import _agreed, agreed_isolation
 from populora.engine.cluster.verifier_actor import VerifierInfo
 from populora.training.loop import train
@@ -154,11 +154,11 @@ def cluster():
 
 @pytest.fixture
 def make_pool(cluster):
-    """``make_pool(name, mode)``: a pool with one actor that dies on demand."""
+    """``make_pool(name, mode)``: a pool with one actor, or ``members``, that dies on demand."""
 
-    def make(name: str, mode: str = "alike", cpus: float = 0.0, wait_seconds: float = 20.0) -> ActorPool:
+    def make(name: str, mode: str = "alike", cpus: float = 0.0, wait_seconds: float = 20.0, members: int = 1) -> ActorPool:
         kind = ActorKind(name, deadly(), cpus, concurrency=4, breaks=name == "engine")
-        return ActorPool(cluster, kind, [[ActorPlace(0)]], lambda index, call: call("open", mode), wait_seconds)
+        return ActorPool(cluster, kind, [[ActorPlace(0)]] * members, lambda index, call: call("open", mode), wait_seconds)
 
     return make
 
@@ -177,13 +177,15 @@ def test_too_few_machines_are_refused_before_any_model_loads(tmp_path, cluster, 
 def test_a_bundle_that_no_machine_can_hold_is_refused():
     placement = place_actors(replace(OFF, cluster=ClusterConfig(learners=2, engines=2), sandbox=SandboxConfig(workers=8)))
     assert [bundle["CPU"] for bundle in placement.bundles] == [10, 2]
-    check_bundles(placement, [{"CPU": 4.0}, {"CPU": 10.0}])
+    check_room(placement, [{"CPU": 4.0}, {"CPU": 10.0}])
     with pytest.raises(
         ConfigError, match=r"verifiers beside it needs 10 CPUs on one machine, the largest has 8 CPUs: lower sandbox.workers"
     ):
-        check_bundles(placement, [{"CPU": 8.0}] * 4)
-    with pytest.raises(ConfigError, match="needs 10 CPUs and 1 GPUs on one machine, the largest has 64 CPUs and 0 GPUs"):
-        check_bundles(replace(placement, bundles=({"CPU": 10.0, "GPU": 1.0},)), [{"CPU": 64.0}])
+        check_room(placement, [{"CPU": 8.0}] * 4)
+    with pytest.raises(ConfigError, match="needs 10 CPUs and 1 GPUs on one machine, the largest has 64 CPUs and 1 GPUs"):
+        check_room(replace(placement, bundles=({"CPU": 10.0, "GPU": 1.0},)), [{"CPU": 64.0}, {"CPU": 1.0, "GPU": 1.0}])
+    with pytest.raises(ConfigError, match="1 verifiers need 12 CPUs, the cluster has 11: ask for fewer"):
+        check_room(placement, [{"CPU": 10.0}, {"CPU": 1.0}])
 
 
 @pytest.mark.ray
@@ -204,6 +206,15 @@ def test_an_engine_that_fails_though_its_process_lives_is_replaced(make_pool, cl
     verifiers = make_pool("verifier")
     with pytest.raises(cluster.ray.exceptions.RayTaskError, match="Executor failed"):
         verifiers.run([Call(0, "fail")])
+
+
+@pytest.mark.ray
+def test_members_that_died_together_are_replaced_together(make_pool):
+    pool = make_pool("verifier", members=4)
+    untouched = pool._members[3]
+    pool.wait_all([pool.submit(Call(index, "die")) for index in range(3)])
+    assert pool.run([Call(0, "work")]) == [True] and pool.faults == 3
+    assert pool.run([Call(index, "work") for index in range(4)]) == [True] * 4 and pool.faults == 3 and pool._members[3] is untouched
 
 
 @pytest.mark.ray

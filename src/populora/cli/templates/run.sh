@@ -16,6 +16,9 @@ fi
 
 hosts=({{ launch.hosts | map("quote") | join(" ") }})
 here=$(printf %q "$PWD") head=$(printf %q "${hosts[0]}")
+address=$(ssh "${hosts[0]}" "getent ahostsv4 $head | grep -q '^127[.]' && hostname -I | cut -d ' ' -f 1") || true
+head=${address:-$head}  # by its own name Debian means loopback
+rm -f run.started
 pattern=$(printf %q "populora (train|resume).* $(sed 's/[][\\.*^$+?(){}|]/\\&/g' <<< "$PWD/run")( |\$)")
 stop() { ssh "${hosts[0]}" "pkill -INT -f $pattern"; }
 trap stop INT TERM
@@ -32,7 +35,7 @@ while true; do
     wait "${machines[0]}" && status=0 || status=$?  # a signal ends `wait`, not the run
     kill -0 "${machines[0]}" 2> /dev/null || break
 done
-if ((status)) || [[ ! -e run/config.json ]]; then
+if ((status)) || [[ ! -e run.started ]]; then  # Ray ends with 0 where it could not start
     echo "the run has stopped with $status: see ${hosts[0]}.log" >&2
     exit 1
 fi

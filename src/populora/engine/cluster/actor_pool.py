@@ -22,6 +22,8 @@ from populora.engine.cluster.placement import ActorPlace, RayCluster
 MAX_RETRIES = 3
 """Losses after which a call is repeated; after one more, the call itself must be the cause."""
 CLOSE_SECONDS = 10.0
+LOOK_SECONDS = 1.0
+"""For which a pool that lost a member waits for signs of life of the others. One that is at work gives none, and counts as alive."""
 _log = logging.getLogger(__name__)
 CallMember = Callable[..., Any]
 """Call a method of a member by its name with its arguments, and wait for the result."""
@@ -155,26 +157,45 @@ class ActorPool:
             self.replace(lost)
 
     def replace(self, lost: ActorLost) -> None:
-        """Replace a lost member, unless another thread has done so. Raises `ClusterError` if no resources are free in time, or if the new
-        member dies repeatedly or reports another base model or other libraries than the old one."""
+        """Replace a lost member, unless another thread has done so, and at the same time those that were lost with it. Raises
+        `ClusterError` if no resources are free in time, or if a new member dies repeatedly or reports another base model or other
+        libraries than the old one."""
         with self._replacing:
-            index = lost.index
-            if self._members[index] is not lost.actors:
+            if self._members[lost.index] is not lost.actors:
                 return
-            started = time.perf_counter()
-            self.faults += 1
-            _log.warning("%s %d was lost (%s); it is replaced", self.kind.name, index, lost)
-            self._kill(lost.actors)  # the others of a member may be waiting for the dead one
-            actors, state = self._start(index)
-            if state != self.prepared[index]:
-                raise ClusterError(f"{self.kind.name} {index} was lost, and its successor found {state} instead of {self.prepared[index]}")
-            self._members[index] = actors
-            _log.warning("%s %d works again after %.1f s", self.kind.name, index, time.perf_counter() - started)
+            dead = {lost.index: str(lost)} | self._lost_with(lost.index)
+            self.faults += len(dead)
+            with ThreadPoolExecutor(len(dead), thread_name_prefix="replace") as threads:
+                list(threads.map(self._replace_member, dead, dead.values()))
 
     def close(self) -> None:
         """Let all members release what a kill would leave behind. Members that do not respond in time are left to Ray."""
         pending = [self.submit(Call(index, "close")) for index in range(len(self))]
         self.ray.wait([call.values[0] for call in pending], num_returns=len(pending), timeout=CLOSE_SECONDS)
+
+    def _lost_with(self, index: int) -> dict[int, str]:
+        """Look for other members that are dead, as all of a machine are that is gone. Returns the reasons by their indices."""
+        others = {
+            actor.__ray_ready__.remote(): number for number, actors in enumerate(self._members) if number != index for actor in actors
+        }
+        answered = self.ray.wait(list(others), num_returns=len(others), timeout=LOOK_SECONDS)[0] if others else []
+        dead: dict[int, str] = {}
+        for reference in answered:
+            try:
+                self.ray.get(reference)
+            except self._gone as error:
+                dead[others[reference]] = str(error).partition("\n")[0]
+        return dead
+
+    def _replace_member(self, index: int, reason: str) -> None:
+        started = time.perf_counter()
+        _log.warning("%s %d was lost (%s); it is replaced", self.kind.name, index, reason)
+        self._kill(self._members[index])  # the others of a member may be waiting for the dead one
+        actors, state = self._start(index)
+        if state != self.prepared[index]:
+            raise ClusterError(f"{self.kind.name} {index} was lost, and its successor found {state} instead of {self.prepared[index]}")
+        self._members[index] = actors
+        _log.warning("%s %d works again after %.1f s", self.kind.name, index, time.perf_counter() - started)
 
     def _start(self, index: int) -> tuple[tuple[Any, ...], Any]:
         """Create and prepare the actors of a member. Returns them and the result of ``prepare``. Raises `MembersLost` if objects that
@@ -203,9 +224,14 @@ class ActorPool:
                 self._result(PendingCall(index, actors, (reference,)), reference, self._wait)
         except self.ray.exceptions.GetTimeoutError as error:
             self._kill(actors)
+            advice = (
+                "a machine is gone and no other has room. Add one and go on with `populora resume`: no more than the step in flight is "
+                "lost."
+                if self._members
+                else "its process has not started. If machines import from a slow disk, raise cluster.wait_seconds."
+            )
             raise ClusterError(
-                f"{self.kind.name} {index}: expected a place in the cluster within cluster.wait_seconds ({self._wait:g}), but a machine is "
-                "gone and no other has room. Add one and go on with `populora resume`: no more than the step in flight is lost."
+                f"{self.kind.name} {index}: expected a place in the cluster within cluster.wait_seconds ({self._wait:g}), but {advice}"
             ) from error
 
     def _kill(self, actors: tuple[Any, ...]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from populora.adapters.adapter import Adapter
 from populora.core.config import Config
+from populora.core.errors import ClusterError
 from populora.core.installed import run_versions
 from populora.core.types import Generation, Request
 from populora.engine.backend import open_engine
@@ -43,6 +44,12 @@ class EngineActor:
         """Load the base model, with room for the adapters of ``slots``. Returns the fingerprint of the base model, if it was loaded here,
         the versions of installed libraries and what decodes. Raises the same errors as a run in one process."""
         init_process(config)
+        if config.base.device != "cpu" and len(self.gpus()) != config.engine.tensor_parallel:
+            raise ClusterError(
+                f"expected Ray to give this engine engine.tensor_parallel ({config.engine.tensor_parallel}) GPUs, but it sees "
+                f"{','.join(self.gpus()) or 'none'} (CUDA_VISIBLE_DEVICES). Unset RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES where Ray "
+                "starts."
+            )
         check_memory(config)
         self._thread.sampler, base = self._thread.call(lambda: self._open.enter_context(open_engine(config, len(slots)))).result()
         self._places = {-1: -1} | {slot: place for place, slot in enumerate(slots)}

@@ -87,7 +87,7 @@ def join_ray(config: Config) -> Iterator[RayCluster]:
     ray, placement = import_ray(), place_actors(config)
     _connect(ray, config, placement)
     try:
-        _check_resources(ray, placement)
+        check_room(placement, [node["Resources"] for node in ray.nodes() if node["Alive"]])
         group = import_module("ray.util").placement_group([dict(bundle) for bundle in placement.bundles], strategy="PACK")
         if not group.wait(config.cluster.wait_seconds):
             raise ClusterError(
@@ -129,6 +129,11 @@ def _connect(ray: Any, config: Config, placement: Placement) -> None:
         _check_reachable(address)
     try:
         ray.init(address=address, **options)
+    except ray.exceptions.AuthenticationError as error:
+        raise ConfigError(
+            f"cluster.address is '{address}': its Ray asks for a token. Set RAY_AUTH_MODE=token, and copy ~/.ray/auth_token from the "
+            "machine of `ray start --head`."
+        ) from error
     except ConnectionError as error:
         raise _unreachable(address, str(error).splitlines()[0]) from error
     except RuntimeError as error:  # another version of Ray or Python
@@ -153,8 +158,15 @@ def _unreachable(address: str, reason: str) -> ConfigError:
     )
 
 
-def check_bundles(placement: Placement, machines: Sequence[Mapping[str, float]]) -> None:
-    """Raise `ConfigError` for a bundle that no machine, given by its resources, can hold alone."""
+def check_room(placement: Placement, machines: Sequence[Mapping[str, float]]) -> None:
+    """Raise `ConfigError` if the machines, given by their resources, have too few together, or none can hold some bundle alone."""
+    for kind in ("GPU", "CPU"):
+        needed, available = placement.total(kind), sum(machine.get(kind, 0.0) for machine in machines)
+        if needed > available:
+            raise ConfigError(
+                f"{placement} need {needed:g} {kind}s, the cluster has {available:g}: ask for fewer (cluster.engines, cluster.learners, "
+                "cluster.verifiers, sandbox.workers), or take more or larger machines"
+            )
     for bundle in placement.bundles:
         if not any(all(machine.get(kind, 0.0) >= amount for kind, amount in bundle.items()) for machine in machines):
             needed = " and ".join(f"{amount:g} {kind}s" for kind, amount in bundle.items())
@@ -163,15 +175,3 @@ def check_bundles(placement: Placement, machines: Sequence[Mapping[str, float]])
                 f"an engine with the learners and verifiers beside it needs {needed} on one machine, the largest has {largest}: lower "
                 "sandbox.workers, threads or engine.tensor_parallel, or take larger machines"
             )
-
-
-def _check_resources(ray: Any, placement: Placement) -> None:
-    available = ray.cluster_resources()
-    for kind in ("GPU", "CPU"):
-        needed = placement.total(kind)
-        if needed > available.get(kind, 0.0):
-            raise ConfigError(
-                f"{placement} need {needed:g} {kind}s, the cluster has {available.get(kind, 0.0):g}: ask for fewer (cluster.engines, "
-                "cluster.learners, cluster.verifiers, sandbox.workers), or add machines with `ray start`"
-            )
-    check_bundles(placement, [node["Resources"] for node in ray.nodes() if node["Alive"]])

@@ -69,7 +69,8 @@ class ShardedLearner(InProcessLearner):
             super().accumulate(batches[:1], dict.fromkeys(range(self.adapted.bank.slots), math.inf))
         table = torch.tensor([sums[slot] for slot in sorted(sums)], dtype=torch.float64, device=self.adapted.device)
         largest = table[:, -1].clone()
-        distributed.all_reduce(self.adapted.bank.gradient)
+        for slot in sorted(tokens):
+            distributed.all_reduce(self.adapted.bank.gradient[slot])
         distributed.all_reduce(table)
         distributed.all_reduce(largest, distributed.ReduceOp.MAX)
         table[:, -1] = largest

@@ -36,8 +36,8 @@ class MemoryPart:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """All parts on one GPU. ``cache`` is an engine's memory for keys and values, summed over its GPUs. If it is ``released`` during
-    training, cache and activations share the same memory."""
+    """All parts on one GPU. ``cache`` is an engine's memory for keys and values, summed over its GPUs, copies counted once. If it is
+    ``released`` during training, cache and activations share the same memory."""
 
     parts: tuple[MemoryPart, ...]
     cache: float
@@ -60,7 +60,7 @@ def plan_memory(config: Config, shape: ModelShape, assumed: Assumptions) -> Memo
         base, decoding = MemoryPart("engine and learner", "base", _base_bytes(config, shape)), _decoding(config, shape)
         return MemoryPlan((base, *decoding, *learner), decoding[0].bytes)
     engine = _engine(config, shape)
-    cache = sum(part.bytes for part in engine if part.name == CACHE) * config.engine.tensor_parallel
+    cache = sum(part.bytes for part in engine if part.name == CACHE) * min(config.engine.tensor_parallel, shape.kv_heads)
     base = MemoryPart("learner", "base", _base_bytes(config, shape, config.cluster.shards))
     overhead = _overhead("engine", config.engine.tensor_parallel, assumed)
     return MemoryPlan((*engine, *overhead, base, *learner), cache, config.engine.release_cache)
@@ -193,11 +193,11 @@ def _decoding(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
 
 
 def check_vllm_cache(config: Config, shape: ModelShape) -> None:
-    """Raise `ConfigError` unless the cache holds one prompt and response. vLLM caches prompts as well, and spreads a row over the engine's
-    GPUs."""
+    """Raise `ConfigError` unless the cache holds one prompt and response. vLLM caches prompts as well, and spreads the heads of a row over
+    the engine's GPUs. With fewer heads than GPUs each GPU has one, and some have the same."""
     play = config.selfplay
     longest = (play.max_prompt_tokens + play.max_response_tokens) * shape.kv_bytes(ITEMSIZE[config.base.dtype])
-    if (needed := -(-longest // config.engine.tensor_parallel >> 20)) > config.engine.cache_mb:
+    if (needed := -(-longest // min(config.engine.tensor_parallel, shape.kv_heads) >> 20)) > config.engine.cache_mb:
         raise ConfigError(
             f"engine.cache_mb is {config.engine.cache_mb}: a prompt and a response of full length, {play.max_prompt_tokens} + "
             f"{play.max_response_tokens} tokens, need {needed}. Raise it or lower selfplay's limits."
