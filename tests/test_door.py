@@ -117,6 +117,8 @@ def test_breeding_refuses_no_parents_and_a_strength_beyond_all_floats(tmp_path):
         populora.breed([adapter(seed=1)], "m1", epsilon=10**400)
     with pytest.raises(ConfigError, match="expected a finite number, got None"):
         populora.breed([adapter(seed=1)], "m1", epsilon=None)
+    with pytest.raises(ConfigError, match=r"expected the name of an operator, got <function .* has an entry point of group"):
+        populora.breed([adapter(seed=1)], lambda parents, rng: parents[0])
 
 
 def test_figures_of_no_run_are_refused():

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import populora
 from populora.cli.main import COMMANDS, main
 from populora.core.config_file import load_config
 from populora.core.errors import ConfigError
@@ -218,6 +220,29 @@ def test_commands_of_the_pages_work_in_an_empty_folder(monkeypatch, tmp_path, ca
     for page in ("README.md", "docs/operators.md"):
         run_python(ROOT / page)
     assert Path("child/adapter_config.json").exists() and Path("dynamics.png").exists()
+
+
+REPLACED = re.compile(r"^\|[^|]+\| `(\w+)\.(\w+)` \|[^|]+\|[^|]+\|$", re.MULTILINE)
+
+
+def test_the_functions_of_the_method_that_a_page_names_are_called_through_their_modules():
+    names = REPLACED.findall((ROOT / "docs/method.md").read_text("utf-8"))
+    assert len(names) == 9
+    for module, name in names:
+        imported = importlib.import_module(f"populora.training.{module}")
+        assert callable(getattr(imported, name)) and f"{name}(" in re.sub(rf"def {name}\(", "", inspect.getsource(imported)), (module, name)
+
+
+@pytest.mark.slow
+def test_a_method_of_ones_own_trains_as_its_page_says(monkeypatch, tmp_path):
+    for module, name in REPLACED.findall((ROOT / "docs/method.md").read_text("utf-8")):
+        imported = importlib.import_module(f"populora.training.{module}")
+        monkeypatch.setattr(imported, name, getattr(imported, name))  # as it is, but put back after the test
+    monkeypatch.chdir(tmp_path)
+    assert run_python(ROOT / "docs/method.md") == 1
+    proposals = populora.load_run("runs/mine").table("proposals").to_pylist()
+    solved = [row for row in proposals if row["rho"] is not None]
+    assert solved and [row["reward"] for row in solved] == pytest.approx([1 - abs(2 * row["rho"] - 1) for row in solved])
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ def test_damaged_files_are_errors(copied, tmp_path):
     with pytest.raises(RunDirectoryError, match=r"cannot read '.*attempts.parquet'.* remove its folder to leave the step out"):
         make_figures(study_of(folder))
     (folder / "metrics.jsonl").write_text("no JSON\n")
-    with pytest.raises(RunDirectoryError, match="has a damaged line"):
+    with pytest.raises(RunDirectoryError, match="has a damaged line: Expecting value"):
         make_figures(study_of(folder))
     with pytest.raises(RunDirectoryError, match=r"is not a run directory: expected a 'config.json'"):
         arms_of([tmp_path / "absent"])

@@ -30,11 +30,16 @@ def write_step(folder: Path, record: StepRecord, write_parents: WriteParents | N
 
 def read_log(folder: Path, name: str = METRICS, after: int = 0) -> list[dict[str, float]]:
     """Read the lines of a log, of all steps or of those ``after`` one, without a line that a kill cut short. Raises `RunDirectoryError`."""
-    lines = _lines(folder / name)[after:]
+    path = folder / name
+    lines = _lines(path)[after:]
     try:
-        return [json.loads(line) for line in lines]
+        values = [json.loads(line.decode()) for line in lines]
     except ValueError as error:
-        raise RunDirectoryError(f"'{folder / name}' has a damaged line: {error}. Restore it from a backup.") from error
+        raise RunDirectoryError(f"'{path}' has a damaged line: {error}. Restore it from a backup.") from error
+    for step, line in enumerate(values, after + 1):
+        if not isinstance(line, dict) or line.get("step") != step:
+            raise RunDirectoryError(f"'{path}' has a damaged line: expected step {step} in line {step}. Restore it from a backup.")
+    return values
 
 
 def latest_run(root: Path = RUNS) -> Path:
@@ -81,4 +86,9 @@ def _lines(path: Path) -> list[bytes]:
     if not path.exists():
         return []
     with disk_errors(path, "read"):
-        return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        lines = path.read_bytes().splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        if not lines[-1].startswith(b"{"):
+            raise RunDirectoryError(f"'{path}' has a damaged line: {lines[-1][:20]!r} begins no step. Restore it from a backup.")
+        del lines[-1]
+    return lines

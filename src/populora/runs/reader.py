@@ -47,14 +47,14 @@ class RunDirectory:
         """One row a step: ``step``, seconds by phase, and tokens a second."""
         return _log_table(self.folder, TIMINGS)
 
-    def table(self, name: str, steps: Iterable[int] | None = None) -> pa.Table:
-        """Read a table of some steps, by default of all: proposals, problems, attempts, matchups, ratings or children.
+    def table(self, name: str, steps: Iterable[int] | int | None = None) -> pa.Table:
+        """Read a table of a step or some, by default of all: proposals, problems, attempts, matchups, ratings or children.
 
         docs/records.md explains the columns. Raises `RunDirectoryError` for another name or a step that is not there.
         """
         if name not in SCHEMAS:
             raise RunDirectoryError(f"a run has no table '{name}': expected one of {', '.join(SCHEMAS)}")
-        return read_table(self.folder, name, steps)
+        return read_table(self.folder, name, [steps] if isinstance(steps, int) else steps)
 
     @property
     def problems(self) -> pa.Table:

@@ -4,9 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, MistralConfig, MistralForCausalLM, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
 
 from populora.core.config import BaseConfig
 from populora.core.errors import BaseModelError
@@ -76,14 +85,27 @@ def test_a_base_whose_weights_do_not_fit_its_configuration_is_refused(folder):
 def test_a_base_without_its_tokenizer_is_refused(folder):
     for file in folder.glob("*token*"):
         file.unlink()
-    refused(folder, "tokenizer")
+    refused(folder, r"expected a tokenizer's files next to the weights, such as tokenizer.json, found none")
+
+
+def test_a_folder_that_is_not_there_is_called_so(tmp_path):
+    refused(tmp_path / "absent", "absent': there is no such folder")
+    refused("~/absent", "'~/absent': there is no such folder")
+
+
+def test_a_tokenizer_that_cannot_write_programs_or_is_damaged_is_refused(folder):
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}))
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
+    refused(folder, "and reads it back, got ids")
+    (folder / "tokenizer.json").write_text('{"model": {"type": "BPE"}}')
+    refused(folder, "loading failed: ")
 
 
 def test_a_tokenizer_with_more_ids_than_the_base_is_refused(folder, make_base):
     base = make_base()
     base.resize_token_embeddings(100)
     base.save_pretrained(folder)
-    refused(folder, "in ids below")
+    refused(folder, r"its tokenizer has [0-9]+ tokens, its model embeddings for 100")
 
 
 def test_a_package_without_the_tiny_base_says_how_to_get_it(monkeypatch, tmp_path):
@@ -127,7 +149,7 @@ def windowed(size: int) -> MistralForCausalLM:
 
 
 def test_a_base_with_attention_of_another_kind_is_refused():
-    with pytest.raises(BaseModelError, match="full attention"):
+    with pytest.raises(BaseModelError, match=r"full attention .* this one has logits that differ by [0-9.e-]+ relative\. Choose"):
         AdaptedModel(windowed(4), ("q_proj",), 1, 4, 8.0)
 
 

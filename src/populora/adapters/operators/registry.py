@@ -128,6 +128,11 @@ OPERATORS: dict[str, Operator] = {
 
 def get_operator(name: str) -> Operator:
     """Return the operator of that name or alias, built in or from an entry point. Raises `ConfigError` naming the nearest."""
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"expected the name of an operator, got {name!r}: one of your own has an entry point of group '{GROUP}' (docs/operators.md), "
+            "or call its function with the parents"
+        )
     built_in = OPERATORS | {operator.alias: operator for operator in OPERATORS.values()}
     if name.lower() in built_in:
         return built_in[name.lower()]

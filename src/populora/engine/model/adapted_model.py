@@ -165,10 +165,12 @@ class AdaptedModel:
             actual = self.logits(self.forward(packed.ids, packed.positions, packed.segments, packed.plan))
         tolerance = 1e-4 if self.head.weight.dtype == torch.float32 else 0.05
         difference = float((actual - expected).abs().max() / expected.abs().max())
-        if kinds != {"full_attention"} or not difference < tolerance:
+        faults = [f"layers of kind {', '.join(sorted(kinds))}"] if kinds != {"full_attention"} else []
+        faults += [] if difference < tolerance else [f"logits that differ by {difference:.1e} relative"]
+        if faults:
             raise BaseModelError(
-                "expected a causal LM with full attention and a plain linear head; this one has layers of kind "
-                f"{', '.join(sorted(kinds))} and logits that differ by {difference:.1e} relative. Choose another base.path."
+                "expected a causal LM with full attention and a plain linear head; this one has "
+                f"{' and '.join(faults)}. Choose another base.path."
             )
 
 

@@ -6,7 +6,7 @@ because a plan for a known base needs none of it.
 
 from typing import Any
 
-from populora.core.config import EMBEDDED, BaseConfig, Config
+from populora.core.config import BaseConfig, Config
 from populora.core.errors import BaseModelError, ConfigError
 from populora.engine.planning.model_shape import FAMILY, ITEMSIZE, QWEN_CODER, ModelShape, head_size, known_shape
 
@@ -22,9 +22,9 @@ def _read(config: BaseConfig) -> ModelShape:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from populora.engine.model.loading import base_folder
+    from populora.engine.model.loading import base_source
 
-    path = str(base_folder(config)) if config.path in EMBEDDED else config.path
+    path = base_source(config)
     try:
         base_config = AutoConfig.from_pretrained(path)
         with torch.device("meta"):

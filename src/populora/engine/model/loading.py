@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from populora.core.config import EMBEDDED, BaseConfig
 from populora.core.errors import BaseModelError
 
+TOKENIZER_FILES = ("*token*", "vocab*", "*.model")
 ALIGNMENT = 64
 """Bytes: torch's allocator places each tensor at a multiple of it."""
 
@@ -38,7 +38,7 @@ def load_base(config: BaseConfig, mapped: bool = False) -> tuple[Any, Any]:
     With ``mapped`` the weights stay on the CPU. If their files have the base's precision they are mapped from them: the processes of a
     machine share these pages, and none has a copy.
     """
-    path, device = _source(config), torch_device(config.device)
+    path, device = base_source(config), torch_device(config.device)
     if device.index:  # CUDA graphs and streams are of the current device
         torch.cuda.set_device(device)
     disable_progress_bar()  # it would corrupt the live table
@@ -57,7 +57,9 @@ def load_base(config: BaseConfig, mapped: bool = False) -> tuple[Any, Any]:
 
 def load_tokenizer(config: BaseConfig, vocabulary: int | None = None) -> Any:
     """Load the base's tokenizer. Raises `BaseModelError` if it is missing or has ids outside the ``vocabulary`` of the model."""
-    path = _source(config)
+    path = base_source(config)
+    if (folder := Path(path)).is_dir() and not any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)):
+        raise BaseModelError(f"base.path '{path}': expected a tokenizer's files next to the weights, such as tokenizer.json, found none")
     with _reading(path):
         tokenizer: Any = AutoTokenizer.from_pretrained(path)
         _check_tokenizer(tokenizer, vocabulary or AutoConfig.from_pretrained(path).vocab_size, path)
@@ -85,13 +87,16 @@ def base_fingerprint(model: Any) -> str:
     return digest.hexdigest()
 
 
-def _source(config: BaseConfig) -> str:
+def base_source(config: BaseConfig) -> str:
+    """Return the folder or hub name that transformers loads from. Raises `BaseModelError` for a folder that is not there."""
     folder = base_folder(config)
     if config.path in EMBEDDED and not (folder / "config.json").is_file():
         raise BaseModelError(
             f"the base '{config.path}' is missing from the package (expected {folder}/config.json). Reinstall populora, or set "
             "base.path to another model."
         )
+    if config.path.startswith(("/", "./", "../", "~")) and not folder.is_dir():
+        raise BaseModelError(f"base.path '{config.path}': there is no such folder")
     return str(folder) if config.path in EMBEDDED else config.path
 
 
@@ -101,7 +106,7 @@ def _reading(path: str) -> Iterator[None]:
         yield
     except BaseModelError:
         raise
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # tokenizers has no other class
         raise BaseModelError(
             f"base.path '{path}': expected a folder or hub name of a causal LM with its tokenizer; loading failed: {error}"
         ) from error
@@ -111,10 +116,15 @@ def _check_tokenizer(tokenizer: Any, vocabulary: int, path: str) -> None:
     """Raise `BaseModelError` for an empty tokenizer, as a folder without tokenizer files gives, or one of another model."""
     text = "def f(x):\n    return x"
     ids = tokenizer.encode(text, add_special_tokens=False)
-    if not ids or tokenizer.decode(ids).strip() != text or max(ids) >= vocabulary:
+    if tokenizer.vocab_size > vocabulary:
         raise BaseModelError(
-            f"base.path '{path}': expected a tokenizer that writes {text!r} in ids below {vocabulary} and reads it back, got ids "
-            f"{ids[:8]}: put the tokenizer's files (tokenizer.json, tokenizer_config.json) next to the weights."
+            f"base.path '{path}': its tokenizer has {tokenizer.vocab_size} tokens, its model embeddings for {vocabulary}: take the model's "
+            "own tokenizer, or resize the model's embeddings."
+        )
+    if not ids or tokenizer.decode(ids).strip() != text:
+        raise BaseModelError(
+            f"base.path '{path}': expected a tokenizer that writes {text!r} and reads it back, got ids {ids[:8]}: put the tokenizer's "
+            "files (tokenizer.json, tokenizer_config.json) next to the weights."
         )
 
 

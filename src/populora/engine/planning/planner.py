@@ -68,7 +68,8 @@ def check_context(config: Config, context: int) -> None:
     if settings.max_prompt_tokens + settings.max_response_tokens > context:
         raise ConfigError(
             f"selfplay.max_prompt_tokens {settings.max_prompt_tokens} + selfplay.max_response_tokens {settings.max_response_tokens} exceed "
-            f"the base's context of {context} tokens: lower them, or start from a preset for this base, such as tiny"
+            f"the base's context of {context} tokens (or its window of attention, if that is shorter): lower them, or start from a preset "
+            "for this base, such as tiny"
         )
 
 
