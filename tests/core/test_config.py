@@ -89,9 +89,11 @@ def test_a_missing_file_is_named(tmp_path):
         Config(population=PopulationConfig(students=0)),
         Config(lora=LoraConfig(rank=0)),
         Config(lora=LoraConfig(targets=())),
+        Config(lora=LoraConfig(ranks=(16, 32, 32, 32, *[32] * 4))),  # teachers of two ranks cannot be bred with each other
         Config(evolution=EvolutionConfig(cull_fraction=1.0)),
         Config(evolution=EvolutionConfig(operators=())),
         Config(selfplay=SelfplayConfig(seeds=256, buffer_size=255)),
+        Config(selfplay=SelfplayConfig(seeds=0)),
         Config(selfplay=SelfplayConfig(previous_step_attempts=-1), population=PopulationConfig(single_agent=True)),
         Config(selfplay=SelfplayConfig(previous_step_attempts=1)),
         Config(selfplay=SelfplayConfig(buffer_share=1.5)),

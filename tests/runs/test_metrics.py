@@ -60,6 +60,12 @@ def test_solving_counts_neither_void_nor_filled_attempts(make_record):
     assert "student/failed/gold_not_reproduced" not in metrics
 
 
+def test_answers_outside_their_fence_are_counted_and_how_many_of_all_were_right(make_record):
+    attempts = [attempt._replace(lenient=index in (0, 4)) for index, attempt in enumerate(make_record().attempts)]  # right and wrong
+    metrics = metrics_of(make_record(attempts=attempts))
+    assert metrics["student/lenient"] == pytest.approx(2 / 6) and metrics["student/lenient_solved"] == pytest.approx(1 / 6)
+
+
 def test_broken_formats_are_also_booked_on_the_teacher_whose_problems_they_answer(make_record):
     record = make_record()
     metrics = metrics_of(record)

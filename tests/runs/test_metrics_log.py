@@ -8,6 +8,7 @@ import pytest
 
 from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
+from populora.core.types import Lineage
 from populora.runs.metrics_log import read_log, truncate_logs, write_step
 from populora.runs.step_columns import SCHEMAS, schema_of
 from populora.runs.step_record import Evolution
@@ -45,11 +46,13 @@ def test_a_column_that_no_domain_of_the_run_has_is_an_error(tmp_path, make_recor
 
 
 def test_records_come_back_as_they_were(tmp_path, make_record):
-    record = make_record(3)
+    child = replace(make_record().members[1], lineage=Lineage("T1", generation=2, born=1), protected_until=5)
+    record = make_record(3, teacher_rewards=(0.5, 0.0, 0.0, None, -1.0, -1.0), members=(make_record().members[0], child))
     write_records(tmp_path, record)
     proposals = read_table(tmp_path, "proposals").to_pylist()
     assert [row["rho"] for row in proposals] == [0.5, 1.0, 0.0, None, None, None]
-    assert proposals[0]["reward"] == 0.5 and proposals[0]["loc"] == 2 and proposals[0]["fingerprint"] == "a"
+    assert [row["reward"] for row in proposals] == [0.5, 0.0, 0.0, None, -1.0, -1.0]
+    assert proposals[0]["loc"] == 2 and proposals[0]["fingerprint"] == "a"
     assert proposals[4]["rejection"] == "format" and proposals[4]["problem_id"] is None and not proposals[4]["stopped"]
     assert [row["advantage"] for row in proposals] == [1.5, 0.5, 0.25, 0.0, -1.25, -1.0]
     assert proposals[0]["response_tokens"] == 10 and proposals[0]["prompt_tokens"] == 3 and proposals[0]["mean_logprob"] == -0.5
@@ -58,7 +61,8 @@ def test_records_come_back_as_they_were(tmp_path, make_record):
     assert attempts[6]["void"] and not attempts[6]["trained"] and attempts[6]["advantage"] is None
     assert attempts[7]["filled"] and attempts[7]["author"] == "seed"
     assert read_table(tmp_path, "matchups").to_pylist()[1]["mean_rho"] is None
-    assert read_table(tmp_path, "ratings").to_pylist()[0]["mu"] == 27.0
+    first, second = read_table(tmp_path, "ratings").to_pylist()
+    assert first["mu"] == 27.0 and (second["generation"], second["born"], second["protected_until"]) == (2, 1, 5)
     child = read_table(tmp_path, "children").to_pylist()[0]
     assert child["parents"] == ["T0#0:ab", "T1#0:cd"] and child["cosines"] == [0.9, 0.4] and child["basis_cosine"] == 0.8
     assert json.loads(child["stream"]) == ["evolve", 3, "T1"]

@@ -16,6 +16,7 @@ from populora.core import files, installed
 from populora.core.config import ClusterConfig, Config, EngineConfig
 from populora.core.errors import RunDirectoryError
 from populora.core.files import append_line, remove_folder, write_file, write_folder
+from populora.runs import directory
 from populora.runs.directory import changed_versions, locked, new_run, open_run, read_config, reserved_folder
 
 
@@ -106,6 +107,17 @@ def test_a_new_folder_is_no_link_to_a_place_that_is_gone(tmp_path):
     (tmp_path / "tiny").symlink_to(tmp_path / "unmounted")
     with reserved_folder(tmp_path, "tiny") as folder:
         assert folder == tmp_path / "tiny-2" and folder.is_dir()
+
+
+def test_a_run_that_another_process_begins_at_the_same_moment_is_left_alone(tmp_path, monkeypatch):
+    def begun_meanwhile(folder):
+        folder.mkdir()
+        (folder / "config.json").write_text("another's")
+
+    monkeypatch.setattr(directory, "make_folder", begun_meanwhile)
+    with pytest.raises(RunDirectoryError, match="already holds a run"), new_run(tmp_path / "run", Config(), {}):
+        pass
+    assert (tmp_path / "run" / "config.json").read_text() == "another's"
 
 
 def test_creation_that_was_killed_before_its_settings_leaves_the_folder_free(tmp_path):

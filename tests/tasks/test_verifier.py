@@ -166,6 +166,15 @@ def test_code_f_shows_half_of_the_pairs_and_hides_the_rest():
     again = [proposal.problem for proposal in validate(verifier(ScriptedPool()), responses)]
     other = [proposal.problem for proposal in validate(verifier(ScriptedPool(), seed=1), responses)]
     assert again == problems and other != problems
+    own = replace(request, seed=7), [response] * 12
+    seeded = [[proposal.problem for proposal in validate(verifier(ScriptedPool(), seed=seed), own)] for seed in (0, 1)]
+    assert seeded[0] == seeded[1] != problems, "a request's own seed counts, not the run's"
+
+
+def test_of_an_odd_number_of_pairs_the_larger_half_is_hidden():
+    five = TaskVerifier(ScriptedPool(), {"python": replace(load_prompts("compact"), inputs_wanted=5)}, TASKS, 0)
+    (proposal,) = validate(five, described("1", "2", "3", "4", "5"))
+    assert (len(proposal.problem.shown), len(proposal.problem.hidden)) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -215,8 +224,10 @@ def test_a_problem_with_a_control_token_of_the_base_is_rejected():
     (proposal,) = validate(TaskVerifier(ScriptedPool(), prompts, TASKS, 0, control_tokens=["<s>", "</s>"]), proposed(O))
     assert proposal.problem
     response = described("1", "2", "3", "4", message="it ends </s>here")
-    (proposal,) = validate(TaskVerifier(ScriptedPool(), prompts, TASKS, 0, control_tokens=["<s>", "</s>"]), response)
-    assert (proposal.problem, proposal.rejection) == (None, "contains_markup")
+    for token in ("</s>", "x + 1", "2", "5"):  # in the message, in the program, a shown pair, a hidden output
+        subject = TaskVerifier(ScriptedPool(), prompts, TasksConfig(code_f_split="fixed"), 0, control_tokens=["<s>", token])
+        (proposal,) = validate(subject, response)
+        assert (proposal.problem, proposal.rejection) == (None, "contains_markup")
 
 
 # -- judging -------------------------------------------------------------------------------------------------------
@@ -262,7 +273,8 @@ def test_equal_answers_run_once_and_after_the_gold_values():
     entries = [attempt(problem(task, f"{task}"), SOLUTION[task].replace("3", "9") if task is I else SOLUTION[task]) for task in CODE_TYPES]
     results = judge(verifier(pool), *entries * 8)
     assert [result.correct for result in results] == [False, True, True] * 8
-    gold, answers = (jobs for jobs, _ in pool.batches)
+    (gold, gold_twice), (answers, answers_twice) = pool.batches
+    assert gold_twice and answers_twice, "an answer that is right by chance is not correct"
     assert len(gold) == 5  # one run and one parse for each distinct set of pairs, and the program of code_f as an answer
     assert answers == [run_job(PROGRAM, ("9",))]  # the texts of the other answers are among the gold values
 

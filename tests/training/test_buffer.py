@@ -2,12 +2,13 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from populora.core.rng import stream
-from populora.core.types import CODE_TYPES, Example, Problem, TaskType
+from populora.core.types import CODE_TYPES, Example, Problem, TaskType, task_types
 from populora.domains.registry import load_domain
 from populora.tasks.coverage import Archive
 from populora.training.buffer import ProblemBuffer
@@ -29,7 +30,7 @@ def test_a_program_is_stored_once_a_type():
     buffer = filled(1)
     assert not buffer.add(problem(7), "print-0")
     assert buffer.add(problem(0, TaskType.CODE_I), "print-0")
-    assert len(buffer.problems(TaskType.CODE_O)) == 1
+    assert buffer.problems(TaskType.CODE_O) == [problem(0)], "the first one stays, which is older"
 
 
 def test_the_list_of_problems_follows_every_change_and_one_handed_out_before_stays():
@@ -49,6 +50,14 @@ def test_code_f_counts_the_message_too():
     assert buffer.add(problem(0, TaskType.CODE_F, "adds"), "same")
     assert buffer.add(problem(0, TaskType.CODE_F, "sums"), "same")
     assert not buffer.add(problem(0, TaskType.CODE_F, "sums"), "same")
+
+
+def test_code_f_is_the_same_problem_whichever_pairs_are_hidden_and_another_with_other_inputs():
+    buffer, (one, two, three) = ProblemBuffer(10, CODE_TYPES), (Example(str(number), str(number + 1)) for number in (1, 2, 3))
+    halves = replace(problem(0, TaskType.CODE_F, "adds"), shown=(one,), hidden=(two,))
+    assert buffer.add(halves, "same")
+    assert not buffer.add(replace(halves, shown=(two,), hidden=(one,)), "same")
+    assert buffer.add(replace(halves, hidden=(three,)), "same")
 
 
 def test_the_oldest_is_dropped_and_may_come_back():
@@ -79,6 +88,14 @@ def test_code_f_draws_its_program_from_both_other_types():
     buffer.add(problem(9, TaskType.CODE_I), "print-9")
     drawn = {buffer.references(TaskType.CODE_F, 1, stream(seed, "program"))[0].id for seed in range(30)}
     assert drawn == {"p0", "p9"}
+
+
+def test_the_program_of_code_f_is_of_its_own_domain():
+    buffer = ProblemBuffer(10, task_types(["python", "sql"]))
+    for index, task in enumerate((TaskType.CODE_I, TaskType.CODE_O, TaskType("sql_i"), TaskType("sql_o"))):
+        buffer.add(problem(index, task), f"print-{index}")
+    drawn = {buffer.references(TaskType.CODE_F, 1, stream(seed, "program"))[0].id for seed in range(30)}
+    assert drawn == {"p0", "p1"}
 
 
 def test_state_survives_json():

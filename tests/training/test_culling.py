@@ -32,7 +32,7 @@ def weakest(members, fraction, lcb_k, step, valid_rates=None) -> Culled:
 
 @pytest.mark.parametrize(
     ("size", "fraction", "count"),
-    [(1, 0.25, 0), (2, 0.25, 1), (3, 0.25, 1), (4, 0.25, 1), (8, 0.25, 2), (4, 0.5, 2), (10, 0.3, 3), (4, 0.0, 0), (2, 0.9, 1)],
+    [(1, 0.25, 0), (2, 0.25, 1), (3, 0.25, 1), (4, 0.25, 1), (8, 0.25, 2), (4, 0.5, 2), (50, 0.58, 29), (4, 0.0, 0), (2, 0.9, 1)],
 )
 def test_how_many_go(size, fraction, count):
     assert len(weakest(teachers(*range(size)), fraction, 1.0, step=10).culled) == count
@@ -104,6 +104,23 @@ def test_parents_are_uniform_over_the_top_half_in_both_orders():
     pairs = Counter(tuple(ids(choose_parents(members, members[:1], 2, EvolutionConfig(), rng))) for _ in range(2000))
     assert set(pairs) == {("T2", "T3"), ("T3", "T2")}
     assert 900 < pairs["T2", "T3"] < 1100
+
+
+def parents_drawn(members, culled):
+    rng = np.random.default_rng(0)
+    return {choose_parents(members, culled, 1, EvolutionConfig(), rng)[0].id for _ in range(100)}
+
+
+def test_parents_have_the_highest_bounds_not_the_highest_means():
+    members = teachers(30.0, 32.0, 28.0, 27.0)
+    members[1] = replace(members[1], rating=Rating(32.0, 8.0))
+    assert parents_drawn(members, members[3:]) == {"T0", "T2"}
+
+
+def test_the_top_half_is_that_of_all_members_rounded_up():
+    for size, gone in ((8, 4), (7, 3), (3, 1)):
+        members = teachers(*range(size))
+        assert parents_drawn(members, members[:gone]) == set(ids(members[size // 2 :]))
 
 
 def test_a_broken_teacher_that_stays_is_a_parent_last():

@@ -9,6 +9,7 @@ import torch
 from populora.adapters.operators import OPERATORS, get_operator
 from populora.core.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
 from populora.core.errors import ConfigError
+from populora.core.rng import stream
 from populora.core.types import Rating, Role
 from populora.engine.model.bank import LoraBank
 from populora.training.evolution import check_operators, evolution_due, evolve, evolve_if_due
@@ -94,7 +95,8 @@ def test_newborns_are_safe_for_one_interval(world):
     twice = evolve(weakened, bank, CONFIG, 20, {})
     assert twice.population.role(Role.TEACHER) == weakened.role(Role.TEACHER), "nobody stronger goes instead"
     assert [member.id for member in twice.spared] == ["T0", "S0"]
-    assert evolved(weakened, bank, CONFIG, 30, {}).get("T0").lineage.born == 30
+    third = evolved(weakened, bank, CONFIG, 30, {}).get("T0").lineage
+    assert (third.born, third.name) == (30, "T0#2")
 
 
 def test_newborns_may_be_replaced_at_once_as_in_the_paper(world):
@@ -114,15 +116,27 @@ def operators_of_children(population, bank, min_basis_cosine):
     return operators
 
 
-def test_factors_of_parents_without_a_common_basis_are_mixed_only_if_the_settings_say_so(world):
-    population, bank = world
-    assert operators_of_children(population, bank, 0.5) == {"x1", "x4", "x2"}, "parents that only trained share the basis of their start"
+def turn_around(population, bank):
     for name in ("T3", "S3"):  # the same delta in the opposite basis
         slot = population.get(name).slot
         adapter = bank.adapter(slot)
         bank.load(slot, replace(adapter, modules={module: (-a, -b) for module, (a, b) in adapter.modules.items()}))
+
+
+def test_factors_of_parents_without_a_common_basis_are_mixed_only_if_the_settings_say_so(world):
+    population, bank = world
+    assert operators_of_children(population, bank, 0.5) == {"x1", "x4", "x2"}, "parents that only trained share the basis of their start"
+    turn_around(population, bank)
     assert operators_of_children(population, bank, 0.5) == {"x2"}
     assert operators_of_children(population, bank, -1.0) == {"x1", "x4", "x2"}
+
+
+def test_a_mutation_in_the_place_of_a_crossover_has_one_parent(world):
+    population, bank = world
+    turn_around(population, bank)
+    settings = replace(CONFIG, evolution=EvolutionConfig(operators=("x1", "m1")))
+    children = [child.lineage for step in range(10, 60, 10) for child in evolve(population, bank, settings, step, {}).children]
+    assert {(child.operator, len(child.parents)) for child in children} == {("m1", 1)}
 
 
 @pytest.mark.parametrize(
@@ -169,6 +183,15 @@ def test_a_child_that_equals_its_parent_is_born_and_recorded(world):
             copies += 1
             assert max(child.lineage.cosines) == pytest.approx(1.0) and bank.steps[child.slot] == 0
     assert copies
+
+
+def test_other_draws_choose_the_operator_than_breed_the_child(world):
+    population, bank = world
+    pool = ("m1", "m2", "m3", "m4")
+    settings = replace(CONFIG, evolution=EvolutionConfig(operators=pool))
+    children = [child.lineage for step in range(10, 60, 10) for child in evolve(population, bank, settings, step, {}).children]
+    as_bred = [pool[int(stream(child.seed, *child.stream).integers(len(pool)))] for child in children]
+    assert len(children) == 10 and [child.operator for child in children] != as_bred
 
 
 def test_the_same_seed_breeds_the_same_children(world):

@@ -29,7 +29,7 @@ def equals(role, count):
 @given(st.lists(st.floats(0, 50), min_size=1, max_size=9), st.lists(st.floats(0, 50), min_size=1, max_size=9), st.integers(0, 99))
 def test_every_teacher_meets_one_student_and_loads_are_even(teacher_mus, student_mus, seed):
     teachers = group(Role.TEACHER, [Rating(mu, 2.0) for mu in teacher_mus])
-    students = group(Role.STUDENT, [Rating(mu, 2.0) for mu in student_mus])
+    students = group(Role.STUDENT, [Rating(mu, 1.0 + mu / 10) for mu in student_mus])
     matchups = pair(teachers, students, LEAGUE, np.random.default_rng(seed))
     assert [matchup.teacher for matchup in matchups] == [teacher.id for teacher in teachers]
     loads = Counter(matchup.student for matchup in matchups)
@@ -71,6 +71,14 @@ def test_same_stream_gives_the_same_pairing_and_steps_differ():
     draws = [tuple(m.student for m in pair(teachers, students, LEAGUE, np.random.default_rng(seed))) for seed in range(20)]
     assert draws == [tuple(m.student for m in pair(teachers, students, LEAGUE, np.random.default_rng(seed))) for seed in range(20)]
     assert len(set(draws)) > 10
+
+
+def test_no_teacher_has_the_first_choice_in_every_step():
+    """The last one takes who is left. Two teachers both want the even match, so each gets it about as often."""
+    teachers, students = equals(Role.TEACHER, 2), group(Role.STUDENT, [Rating(25.0, 1.0), Rating(60.0, 1.0)])
+    rng = np.random.default_rng(0)
+    even = Counter(matchup.teacher for _ in range(1000) for matchup in pair(teachers, students, LEAGUE, rng) if matchup.student == "S0")
+    assert even == {"T0": pytest.approx(500, abs=80), "T1": pytest.approx(500, abs=80)}
 
 
 def test_draw_frequencies_follow_the_weights():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from populora.core.config import Config, LeagueConfig, RewardConfig
 from populora.core.errors import PopuloraError
-from populora.core.types import Attempt, Example, Generation, Matchup, Problem, Proposal, TaskType
+from populora.core.types import Attempt, Example, Generation, Matchup, Problem, Proposal, Rating, TaskType
 from populora.training.population import initial_population, rate
 from populora.training.rewards import cross_evaluate, student_reward, teacher_reward
 
@@ -99,6 +99,11 @@ def test_a_void_problem_pays_nobody_and_trains_nobody():
     assert outcome.matchups[0].mean_rho == 0.5
 
 
+def test_a_problem_of_the_buffer_may_be_void_too():
+    outcome = evaluate([], attempts("old", [False, False], from_buffer=True, void=True), {("S0", "old")})
+    assert outcome.void == {"old"} and outcome.trained == (False, False)
+
+
 def test_filling_counts_for_training_but_not_for_rho():
     tried = attempts("p", [False, True]) + attempts("old", [True, True], from_buffer=True)
     outcome = evaluate([proposal("p")], tried, {("S0", "old")})
@@ -132,6 +137,17 @@ def test_ratings_move_apart_and_only_for_those_who_played():
     after = rate(population, [Matchup("T0", "S1", 0.5, 0.8, "student"), Matchup("T1", "S0", 0.5, None, "none")], LeagueConfig())
     assert after.get("S1").rating.mu > 25 > after.get("T0").rating.mu
     assert after.get("T1") == population.get("T1") and after.get("S0") == population.get("S0")
+
+
+def test_a_student_of_two_teachers_begins_its_second_game_with_the_rating_of_its_first():
+    population, games = initial_population(CONFIG), [Matchup(teacher, "S0", 0.5, 0.8, "student") for teacher in ("T0", "T1")]
+    after_first = rate(population, games[:1], LeagueConfig())
+    assert rate(population, games, LeagueConfig()) == rate(after_first, games[1:], LeagueConfig())
+
+
+def test_all_members_begin_with_the_rating_of_the_settings():
+    population = initial_population(Config(league=LeagueConfig(mu=30.0, sigma=2.0)))
+    assert {member.rating for member in population.members} == {Rating(30.0, 2.0)}
 
 
 def test_only_the_teacher_is_rated_where_neither_won():

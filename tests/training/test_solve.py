@@ -17,6 +17,7 @@ from populora.training.seed_buffer import fill_buffer
 from populora.training.solve import student_requests
 
 PROMPTS = 3
+AUTHORS = (("T0", 1), ("T1", 1), ("T0", 2))
 SAID = Generation("text", (1,), (2,), (-0.1,), 0.0, True)
 
 
@@ -118,6 +119,43 @@ def test_other_steps_draw_other_problems_of_the_buffer(agent):
 def test_a_teacher_has_as_many_prompts_of_each_type(run):
     prompts = Counter((request.author, request.task) for request in proposal_requests(run, 1))
     assert prompts == {(teacher, task): PROMPTS for teacher in ("T0", "T1") for task in CODE_TYPES}
+
+
+def test_no_two_prompts_of_a_run_are_sampled_from_one_stream(run):
+    """Nor the same problem of the buffer, attempted by two students in two steps."""
+    few = ProblemBuffer(64, CODE_TYPES)
+    for task in CODE_TYPES:
+        for number, problem in enumerate(run.buffer.problems(task)[:PROMPTS]):
+            few.add(problem, str(number))
+    small = replace(run, buffer=few)
+    matchups = [Matchup("T0", "S0", 0.5), Matchup("T1", "S1", 0.5)]
+    requests = [request for step in (1, 2) for request in proposal_requests(small, step)]
+    requests += [request for step in (1, 2) for request in student_requests(small, step, matchups, [])[0]]
+    assert len({request.key for request in requests}) == len(requests) == 2 * 2 * 2 * 3 * PROMPTS
+
+
+def test_members_draw_their_own_references_and_their_own_problems_of_the_buffer(run):
+    """And the references of two steps differ."""
+    shown = [[request.source.id for request in proposal_requests(run, step) if request.author == name] for name, step in AUTHORS]
+    assert len(set(map(tuple, shown))) == len(AUTHORS)
+    requests, _ = student_requests(run, 1, [Matchup("T0", "S0", 0.5), Matchup("T1", "S1", 0.5)], [])
+    of_students = [{request.problem.id for request in requests if request.student == name} for name in ("S0", "S1")]
+    assert of_students[0] != of_students[1]
+
+
+def test_problems_of_the_buffer_whose_prompts_do_not_fit_are_passed_over(run):
+    fitting = {run.solve_prompt(problem) for problem in run.buffer.problems(TaskType.CODE_O)[::2]}
+    tight = replace(run, fits=lambda prompt: prompt in fitting)
+    requests, _ = student_requests(tight, 1, [Matchup("T0", "S0", 0.5)], [])
+    filled = [request.prompt for request in requests if request.student == "S0"]
+    assert len(filled) == PROMPTS and set(filled) <= fitting
+
+
+def test_a_proposer_is_shown_fewer_references_where_no_prompt_with_all_of_them_fits(run):
+    three = replace(run, prompts={"python": replace(run.prompts["python"], references=3)})
+    for fits, most in ((lambda prompt: True, 3), (lambda prompt: prompt.count("```python") < 2, 1)):
+        requests = proposal_requests(replace(three, fits=fits), 1)
+        assert {request.prompt.count("```python") for request in requests if request.task is TaskType.CODE_O} == {most}
 
 
 def test_a_buffer_without_problems_to_show_is_one_clear_error(run):

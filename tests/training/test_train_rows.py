@@ -1,14 +1,16 @@
 """What shares a whitening batch: a member's task types, never the two roles of the single agent; and what the roles weigh."""
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from populora.core.config import LearnerConfig
-from populora.core.types import Generation, TaskType
+from populora.core.config import Config, LearnerConfig
+from populora.core.types import Attempt, Example, Generation, Problem, TaskType
 from populora.training.population import Population
-from populora.training.train_rows import Samples, advantages_in_order, rows_of, train_rows
+from populora.training.train_rows import Samples, advantages_in_order, rows_of, train_on_attempts, train_rows
 
 
 class Sample(NamedTuple):
@@ -130,3 +132,15 @@ def test_advantages_come_back_in_the_order_of_proposals_and_attempts(make_record
     for attempt, trained, value in zip(record.attempts, record.trained, of_attempts, strict=True):
         assert value == (learned[slots[attempt.student], len(attempt.generation.tokens)] if trained else None)
     assert len({*of_proposals, *of_attempts}) > 5, "values that are all equal would show nothing"
+
+
+def test_void_attempts_train_no_adapter_that_learns_without_proposers():
+    learned = []
+    learner = SimpleNamespace(update=lambda rows: learned.append(rows) or {})
+    run = SimpleNamespace(config=Config(), learner=learner, sync_weights=lambda slots: None)
+    asked = Problem("p", TaskType.CODE_O, "def f(x):\n    return x", (Example("1", "1"),))
+    tried = [Attempt("S0", asked, each.generation, True, each.reward > 0) for each in ATTEMPTS]
+    void = [attempt._replace(problem=replace(asked, id="flaky"), correct=False, void=True) for attempt in tried]
+    train_on_attempts(run, {2: tried})
+    train_on_attempts(run, {2: [*void, *tried]})
+    assert learned[0] == learned[1] and len(learned[0]) == len(tried)

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from populora.adapters.adapter import Adapter
+from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterError
+from populora.engine.learning.learner import adamw_step
 from populora.engine.model.bank import LoraBank
 
 FAMILIES = ({"layers.0.q_proj": (8, 12), "layers.0.k_proj": (8, 4)}, {"layers.0.o_proj": (12, 8)})
@@ -158,6 +160,9 @@ def test_a_bank_of_another_precision_computes_with_a_copy_that_follows_the_maste
     bank.master += 1.0
     bank.sync(0)
     assert follows(0) and not follows(1)
+    bank.gradient.fill_(1.0)
+    adamw_step(bank, 1, 1.0, LearnerConfig(learning_rate=0.1))
+    assert follows()
     assert all(x.is_contiguous() for family in bank.projections for x in (family.a, *(b.mT for b in family.b)))
 
 
