@@ -1,6 +1,7 @@
 """The claims campaign: its protocol is complete, its measures are right on cases with known answers, and verdicts follow its rule."""
 
 import ast
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import torch
 from benchmarks.claims import analyse, confirm, draw, ideas, measure, measures, page, protocol, soups, suites, verdicts
 from benchmarks.claims import run as campaign
 from benchmarks.claims.children import TASKS, parents_kept, recovered, recovered_excess
-from benchmarks.claims.dynamics import oscillation, specialisation
+from benchmarks.claims.dynamics import CURVES, coverage_rate, oscillation, scalars, specialisation
 from benchmarks.claims.measures import MeasuredRun, Suite, accuracies
 from benchmarks.claims.protocol import (
     PROTOCOL,
@@ -30,8 +31,9 @@ from benchmarks.claims.protocol import (
     together_runs,
 )
 from benchmarks.claims.transfer import FAMILIES
-from benchmarks.claims.verdicts import Observations, compare, judge, shares, verdict
+from benchmarks.claims.verdicts import Observations, compare, judge, problem_error, shares, verdict
 from benchmarks.claims.votes import vote, vote_gain
+from scipy import stats
 
 from populora.adapters.peft_format import save_adapter
 from populora.cli.arguments import parse_settings
@@ -137,6 +139,26 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
     assert rows[2].startswith("| `4t4s` |  | 8 of 8 | 0.5 |") and "| `learner.decay_steps = 200` | 3 of 3 |" in rows[7]
 
 
+def test_ideas_are_compared_without_what_any_of_their_runs_proposed_and_with_arms_that_have_all_runs(tmp_path, monkeypatch):
+    def run(arm, seed, proposed):
+        of_arm = run_with([[1, 1, 0, 0]])
+        names = ("teacher/difficulty", "teacher/loc", "teacher/validity/T0/code_f")
+        of_arm.facts["contaminated"]["validation"] = proposed
+        return replace(of_arm, name=f"{arm}-{seed}", curves={**of_arm.curves, **dict.fromkeys(names, np.ones(1))})
+
+    places = {"4t4s": [0], "agent": [], "agent_x4": [1], "agent_tokens": [], "kl": [2], "together": [2]}
+    counts = {**ideas.needed_runs(), "together": 3, "agent_x4": 4}  # one run of agent_x4 is not there yet
+    runs = {arm: [run(arm, seed, places[arm]) for seed in range(counts[arm])] for arm in places}
+    folders = {"ideas": {arm: runs[arm] for arm in ("kl", "together")}, "measured": {arm: runs[arm] for arm in list(places)[:4]}}
+    monkeypatch.setattr(ideas, "read_runs", lambda folder: folders[folder.name])
+    monkeypatch.setattr(sys, "argv", ["ideas", "--out", str(tmp_path)])
+    ideas.main()
+    written = json.loads((tmp_path / "ideas.json").read_text())
+    assert written["left_out"] == 2 and list(written["medians"]) == ["4t4s", "agent", "agent_tokens", "kl", "together"]
+    assert {values["accuracy"] for values in written["medians"].values()} == {0.5} and written["taken"] is None
+    assert (written["runs"]["agent_x4"], written["runs"]["kl"]) == (4, 3)
+
+
 def test_an_idea_that_is_given_up_is_not_trained_again(tmp_path):
     assert {run.arm for run in campaign.runs_of("ideas", RATES, tmp_path)} == {f"ideas/{name}" for name in PROTOCOL["ideas"]["arms"]}
     (tmp_path / "ideas.json").write_text('{"given_up": ["kl"], "taken": null}')
@@ -228,6 +250,37 @@ def test_accuracies_are_of_all_solvers_the_weakest_the_chosen_and_any_without_wh
     np.testing.assert_equal(rows["chosen"], [1, 0, 1, np.nan])
     np.testing.assert_equal(rows["union"], [1, 0, 1, np.nan])
     assert rows["transfer"].tolist() == [0.5, 0, 1, 0.5]
+
+
+def test_groups_of_runs_are_disjoint_in_the_order_of_the_seeds_and_whole():
+    derived, planned = PROTOCOL["derived"], analyse.planned_observations()
+    groups = {name: analyse.in_groups(list(range(24)), part) for name, part in derived.items()}
+    assert groups["agents4"] == [list(range(start, start + 4)) for start in range(0, 24, 4)]
+    assert groups["later_agents4"] == groups["agents4"][2:] and {name: len(of_arm) for name, of_arm in groups.items()} == {
+        name: planned[name] for name in derived
+    }
+    assert analyse.in_groups(list(range(7)), derived["agents4"]) == [[0, 1, 2, 3]]
+
+
+def test_a_group_of_runs_has_the_samples_of_all_the_validity_of_the_worst_and_an_accuracy_for_each_level():
+    suite = {"test": Suite(problems(*"112233112233")), "transfer": Suite(problems(*"aaaaaabbbbbb"))}
+    runs = [run_with([[1, 1, 1, 0, 0, 0] * 2, [1, 1, 0, 0, 0, 0] * 2]) for _ in range(2)]
+    for run, validity in zip(runs, (0.9, 0.2), strict=True):
+        run.curves["teacher/validity/T0/code_f"] = np.full(1, validity)
+    arm = analyse.observe([runs], suite)
+    assert arm["sampled"].values.tolist() == [6.0] and arm["least_valid"].values.tolist() == [0.2]
+    assert [arm[f"test/{level}"].values.tolist() for level in (1, 2, 3)] == [[1.0], [0.25], [0.0]]
+    assert arm["weakest"].values == pytest.approx(1 / 3) and "solve_rate" not in arm  # curves of training are of single runs
+
+
+def test_runs_are_in_the_order_of_their_seeds(tmp_path):
+    for name in ("agent-10", "agent-2", "4t4s-0", "agent-1"):
+        pq.write_table(pa.table({"seconds": [1.0]}).replace_schema_metadata({"children": "[]"}), tmp_path / f"{name}.parquet")
+        pq.write_table(pa.table({"suite": ["test"]}), tmp_path / f"{name}.answers.parquet")
+    runs = measures.read_runs(tmp_path)
+    assert {arm: [run.name for run in of_arm] for arm, of_arm in runs.items()} == {
+        "4t4s": ["4t4s-0"], "agent": ["agent-1", "agent-2", "agent-10"],
+    }  # fmt: skip
 
 
 def test_soups_are_of_adapters_that_the_planned_runs_leave():
@@ -367,6 +420,12 @@ def test_the_gain_of_a_vote_compares_equal_numbers_of_answers():
     assert np.isnan(vote_gain([known], suite)).tolist() == [True]
 
 
+def test_a_vote_of_all_solvers_takes_a_quarter_of_the_answers_of_each():
+    run = run_with([[1], [0], [0], [0]], votes=[([1] * 4 + [2] * 12, [1] * 4 + [0] * 12)] * 4)
+    suite = Suite([problem for problem in problems(*"111") if problem.task is TaskType.CODE_O])
+    assert vote_gain([run], suite).tolist() == [1.0]  # their first four answers are right, and alone each votes for the other twelve
+
+
 def test_specialisation_is_nothing_for_chance_and_the_variance_of_real_differences():
     rng, types = np.random.default_rng(0), [CODE_TYPES[index % 3] for index in range(1200)]
     chance = rng.random((4, 1200)) < 0.5
@@ -390,6 +449,24 @@ def test_what_oscillates_is_told_from_noise_and_from_a_trend():
     assert mean(phases) == pytest.approx(mean(phases, share=0.5), rel=0.1)  # whatever the number of problems a step
     assert mean(phases) == pytest.approx(4 * mean(phases / 2), rel=0.1) and mean(phases) > 2e-4
     assert np.isnan(oscillation(np.full(200, np.nan)))
+
+
+def test_a_curve_counts_by_its_last_twenty_steps_and_its_change_since_the_first_twenty():
+    steps = np.arange(100.0)
+    curves = {f"{side}/{name}": steps * scale for side, scale in (("student", 1), ("teacher", 10)) for name in CURVES}
+    curves |= {"archive/coverage": steps + 1, "archive/total_problems": steps + 1, "seconds": steps}
+    values = scalars(replace(run_with([[0]]), curves=curves))
+    for name in CURVES:
+        scale = 1 if name in ("solve_rate", "response_length") else 10  # of students; the others are of teachers
+        assert (values[name], values[f"{name}/change"]) == (pytest.approx(89.5 * scale), pytest.approx(80 * scale))
+
+
+def test_the_rate_of_new_cells_is_that_of_the_last_fifty_steps_by_that_of_the_first():
+    new, programs = np.repeat([4.0, 100.0, 1.0], [50, 100, 50]), np.repeat([8.0, 9.0, 10.0], [50, 100, 50])
+    curves = {"archive/coverage": np.cumsum(new), "archive/total_problems": np.cumsum(programs)}
+    assert coverage_rate(curves) == pytest.approx((1 / 10) / (4 / 8))
+    still = {name: np.concatenate([curve, np.full(60, curve[-1])]) for name, curve in curves.items()}
+    assert coverage_rate(still) == 0
 
 
 def test_a_child_has_recovered_if_its_last_steps_are_near_those_of_older_members():
@@ -437,7 +514,46 @@ def test_an_interval_over_runs_and_problems_holds_the_true_difference_as_often_a
     assert held >= 33
 
 
-def test_the_picture_has_what_runs_spent_until_each_snapshot(tmp_path):
+def test_an_effect_has_welchs_interval_and_p_and_that_of_its_claim_is_bonferronis():
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(0.3, 0.2, 6), rng.normal(0.2, 0.02, 24)
+    arms, planned = {"a": {"lead": Observations(ours)}, "b": {"lead": Observations(theirs)}}, {"a": 6, "b": 24}
+    known = compare(arms, {"measure": "lead", "arm": "a", "against": "b", "sign": "+"}, 2, planned)
+    test = stats.ttest_ind(ours, theirs, equal_var=False)
+    assert known["p"] == pytest.approx(test.pvalue) and known["effect"] == pytest.approx(ours.mean() - theirs.mean(), rel=1e-3)
+    for name, level in (("interval_95", 0.95), ("interval_of_claim", 0.975)):
+        assert known[name] == pytest.approx(list(test.confidence_interval(level)), rel=1e-3)
+    constant = compare(arms, {"measure": "lead", "arm": "a", "against": 0.1, "sign": "+"}, 1, planned)
+    assert constant["interval_95"] == pytest.approx(list(stats.ttest_1samp(ours, 0).confidence_interval(0.95) - np.array(0.1)), rel=1e-3)
+
+
+def test_the_error_over_problems_is_that_of_a_sample_within_each_level_paired_by_problem():
+    rng, groups = np.random.default_rng(0), [np.arange(40), np.arange(40, 60)]
+    easy = rng.random(60)
+    ours, theirs = ((rng.random((8, 60)) < easy).astype(float) for _ in range(2))
+    difference = ours.mean(0) - theirs.mean(0)
+    expected = np.sqrt(sum(np.var(difference[places]) / len(places) for places in groups)) / len(groups)
+    assert problem_error(shares(ours, groups), shares(theirs, groups)) == pytest.approx(expected, rel=0.03)
+    assert problem_error(shares(ours, groups), shares(ours, groups)) == 0
+
+
+def test_a_comparison_needs_five_values_of_an_arm_or_all_of_fewer_runs():
+    def lacks(values, planned):
+        arms = {"a": {"lead": Observations(np.arange(values) / 10)}}
+        return "too_few_values" in compare(arms, {"measure": "lead", "arm": "a", "against": 0.0, "sign": "+"}, 1, {"a": planned})
+
+    assert [lacks(4, 8), lacks(5, 8), lacks(4, 4), lacks(3, 4)] == [True, False, False, True]
+
+
+def test_the_p_of_a_claim_is_the_largest_of_its_comparisons():
+    values = {"sure": np.arange(8) + 100.0, "doubtful": np.arange(8) - 3.0}
+    arms = {arm: {"lead": Observations(of_runs)} for arm, of_runs in values.items()}
+    each = [{"measure": "lead", "arm": arm, "against": 0.0, "sign": "+"} for arm in arms]
+    (claim,) = judge(arms, dict.fromkeys(arms, 8), [{"id": "C", "comparisons": each}])
+    assert claim["p_corrected"] == pytest.approx(stats.ttest_1samp(values["doubtful"], 0).pvalue) and claim["verdict"] == "unclear"
+
+
+def test_the_picture_has_what_runs_spent_until_each_snapshot(tmp_path, monkeypatch):
     suite = {"test": Suite(problems("1", "1", "2", "2")), "transfer": Suite(problems("a", "a", "b", "b"))}
     run = run_with([[1, 0, 1, 1], [0, 0, 1, 0]])
     later = [{**row, "step": 4, "correct": [1, 1, 1, 1]} for row in run.answers]
@@ -452,8 +568,25 @@ def test_the_picture_has_what_runs_spent_until_each_snapshot(tmp_path):
     )
     assert draw.cost([run, run, slow, unknown, other], "a") == pytest.approx(960 / 12e6)  # a median: one run's slow machine does not count
     assert np.isnan(draw.cost([unknown, other], "a"))
-    draw.draw({"4t4s": [run], "agent": [run, unknown]}, suite, [0.1, 0.2], tmp_path / "picture.png")
+    with monkeypatch.context() as kept:
+        kept.setattr(draw.plt, "close", lambda figure: None)
+        draw.draw({"4t4s": [run], "agent": [run, unknown]}, suite, [0.1, 0.2], tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
+    *curves_of, levels = draw.plt.gcf().axes
+    spent = [axis.lines[0].get_xdata().tolist() for axis in curves_of]
+    assert spent == [[1, 4], [3, 12], pytest.approx([4, 16])]  # steps, millions of tokens and minutes
+    assert all(axis.lines[0].get_ydata().tolist() == [0.5, 1] for axis in curves_of)
+    assert levels.lines[0].get_ydata().tolist() == [1, 1] and levels.lines[-1].get_ydata().tolist() == [0.1, 0.2]
+    draw.plt.close("all")
+
+
+def test_a_band_of_the_picture_is_one_standard_error():
+    axis = draw.plt.figure().subplots()
+    draw._line(axis, "4t4s", np.array([1, 2]), np.array([[0.1, 0.2], [0.3, 0.6]]))
+    corners = axis.collections[0].get_paths()[0].vertices
+    ends = [(corners[corners[:, 0] == x, 1].min(), corners[corners[:, 0] == x, 1].max()) for x in (1, 2)]
+    assert ends == [pytest.approx((0.1, 0.3)), pytest.approx((0.2, 0.6))]
+    draw.plt.close("all")
 
 
 def test_verdicts_follow_the_rule():
@@ -499,7 +632,8 @@ def test_means_are_those_of_arms_with_all_runs_though_a_measure_may_lack_a_value
     all_runs = {"test": Observations(np.array([0.5, 0.7])), "recovered": Observations(np.array([1.0]))}
     arms = {"4t4s": all_runs, "agent": {"test": Observations(np.array([0.1]))}, "agents4": {}}
     means = analyse.means_of(arms, {"4t4s": 2, "agent": 2, "agents4": 2})
-    assert list(means) == ["4t4s"] and means["4t4s"]["test"]["mean"] == 0.6 and means["4t4s"]["recovered"]["values"] == [1.0]
+    assert list(means) == ["4t4s"] and means["4t4s"]["recovered"]["values"] == [1.0]
+    assert (means["4t4s"]["test"]["mean"], means["4t4s"]["test"]["sd"]) == (0.6, 0.1414)  # of a sample
     analyse.write_means(tmp_path / "means.csv", means)
     assert analyse.read_means(tmp_path / "means.csv") == means
 

@@ -10,6 +10,7 @@ import pytest
 from report_runs import AGENT, CONFIG, logged, write_run
 
 from populora.cli.main import main
+from populora.cli.report import read_study
 from populora.report import figures as figures_module
 from populora.report import page as page_module
 
@@ -68,6 +69,11 @@ def test_a_whole_report_with_every_figure_in_every_kind(make_run, tmp_path, caps
     assert [row["value"] for row in rows if row["member"] == "T0"] == expected
     page = (tmp_path / "run" / "report.html").read_text()
     assert page.count("<svg") == 3 and "give the folder of <code>populora retention</code> with --retention DIR" in page
+
+
+def test_options_of_the_figures_reach_them(make_run):
+    study = read_study([make_run()], smooth=3, published=True)
+    assert (study.smooth, study.published, study.retention, study.evaluations) == (3, True, None, ())
 
 
 @pytest.mark.slow

@@ -1,8 +1,11 @@
 """Differences of arms against scipy's models functions, the test's false positives, and what cannot be compared."""
 
+import csv
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -10,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from populora.cli.evaluate_compare import main
 from populora.core.errors import ConfigError
 from populora.core.rng import stream
 from populora.evals.comparison import ComparedArm, Difference, compare, comparison_tables, holm, paired_test, read_arm
-from populora.evals.eval_records import EvalModel, Grade, append
+from populora.evals.eval_records import EvalModel, Grade, append, to_lines
 from populora.evals.folder import verdict_file
 
 FEW = 999
@@ -56,6 +60,11 @@ def test_the_interval_is_scipys_percentile_bootstrap_over_items():
     expected = stats.bootstrap((b - a,), np.mean, n_resamples=FEW, method="percentile", batch=500, rng=draws).confidence_interval
     assert (difference.low, difference.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
     assert difference.test == "sign-flip" and difference.difference == pytest.approx(100 * (b - a).mean())
+
+
+@pytest.mark.parametrize(("first", "other"), [(2, 1), (1, 2)])
+def test_one_model_against_a_group_is_not_tested_as_two_models(first, other):
+    assert {item.test for item in compare([arm("a", first), arm("b", other)], resamples=FEW) if item.p is not None} == {"sign-flip"}
 
 
 def test_an_aggregate_counts_each_benchmark_alike_and_its_interval_is_near_the_normal_one():
@@ -163,6 +172,39 @@ def test_arms_are_read_from_folders_in_an_extraction_mode(tmp_path: Path):
     append(verdict_file(tmp_path, "aime24", "T0"), Grade("b", True))
     with pytest.raises(ConfigError, match=r"aime24: T1 of 'run' has no verdict on 1 of the items that T0 of 'run' has \(b\)"):
         read_arm(tmp_path, "run", sources, {"aime24": 30})
+
+
+def test_a_void_item_is_not_compared(tmp_path: Path):
+    verdict_file(tmp_path, "aime24", "T0").parent.mkdir(parents=True)
+    for grade in (Grade("a", True), Grade("b", False, "gold_failed:timeout", void=True)):
+        append(verdict_file(tmp_path, "aime24", "T0"), grade)
+    assert read_arm(tmp_path, "run", [EvalModel("T0", "teacher")], {"aime24": 1}).scores == {"aime24": {"a": 1.0}}
+
+
+def test_what_is_significant_only_before_the_correction_is_not_marked():
+    difference = by_column(compare([arm("a"), arm("b")], resamples=FEW))["amc23"]
+    both = [replace(difference, column=name, p=0.03, adjusted=p) for name, p in (("amc23", 0.06), ("aime24", 0.04))]
+    assert [row.cells[3].bold for row in comparison_tables(both)[0].rows] == [False, True]
+
+
+def test_the_command_compares_models_but_not_the_bare_base_in_the_mode_and_with_the_seed_that_it_is_told(tmp_path: Path):
+    roles, draws = {"base": "base", "S0": "student", "S1": "student"}, stream(0, "verdicts")
+    grades = {name: [Grade(f"i{item}", False, modes={"strict": bool(draws.random() < 0.5)}) for item in range(30)] for name in roles}
+    for name, of_model in grades.items():
+        verdict_file(tmp_path, "aime24", name).parent.mkdir(parents=True, exist_ok=True)
+        verdict_file(tmp_path, "aime24", name).write_bytes(to_lines(of_model))
+    settings = {"models": {name: {"role": role} for name, role in roles.items()}, "benchmarks": {"aime24": {"items": 30}}}
+    (tmp_path / "evaluation.json").write_text(json.dumps({"settings": settings}))
+    first, second = f"{tmp_path}:base", str(tmp_path)
+    assert main([first, second, "--mode", "strict", "--seed", "5", "-o", str(tmp_path / "out")]) == 0
+    arms = [
+        ComparedArm(text, len(names), {"aime24": {f"i{item}": fmean(grades[name][item].modes["strict"] for name in names)
+                                                  for item in range(30)}}, {"aime24": 30}, "strict")
+        for text, names in ((first, ["base"]), (second, ["S0", "S1"]))
+    ]  # fmt: skip
+    (written,) = [row for row in csv.DictReader((tmp_path / "out" / "comparison.csv").open()) if row["column"] == "aime24"]
+    expected = by_column(compare(arms, seed=5))["aime24"]
+    assert written == {name: str(value) for name, value in asdict(expected).items()}
 
 
 def test_a_table_of_a_comparison_has_its_mode_and_seed_and_marks_what_is_significant():

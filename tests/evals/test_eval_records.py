@@ -20,6 +20,11 @@ def test_the_primary_mode_replaces_one_that_a_grader_does_not_have():
     assert (lenient["math500"].correct, lenient["aime24"].correct) == (1, 1)
 
 
+def test_a_void_item_counts_neither_as_right_nor_as_wrong_nor_as_missing():
+    score = score_grades("T0", "spider", [Grade("a", True), Grade("b", False), Grade("c", False, void=True)], 3)
+    assert (score.correct, score.graded, score.items, score.void) == (1, 2, 2, 1) and score.complete and score.rate == 50
+
+
 def test_of_two_verdicts_the_later_counts_a_cut_line_is_none_and_a_damaged_one_is_named(tmp_path: Path):
     file = tmp_path / "v.jsonl"
     for grade in (Grade("a", False, "wrong"), Grade("a", True, retry="passed"), Grade("b", True)):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from report_runs import AGENT, CONFIG, figure_of, study_of, without_steps, write_run
 
-from populora.cli.compare import main
+from populora.cli.compare import comparison_tables, main, with_corrected_p
 from populora.core.errors import ConfigError
 from populora.evals.comparison import holm
 from populora.report.figures.arm_comparison import comparison_figure
@@ -33,6 +33,15 @@ def test_the_table_has_the_figures_numbers_and_p_by_holm(runs, tmp_path, capsys)
     assert tested and [float(row["p_corrected"]) for row in rows if row["p_corrected"]] == holm([row["p"] for row in tested])
     means, differences = (tmp_path / "out" / "comparison.md").read_text().split("Differences to baseline")
     assert "| solve rate |" in means and "| solve rate |" in differences and "–" not in differences
+
+
+def test_what_is_significant_only_before_the_correction_is_not_bold(runs):
+    study = study_of(*runs.values())
+    tested = [row for row in figure_of(comparison_figure, study).rows if row["p"] is not None]
+    base = {row["metric"]: row for row in comparison_figure(study).rows if row["p"] is None and row["arm"] == "baseline (1 agent)"}
+    rows = [{**row, "p": 0.001 if index == 0 else 0.04} for index, row in enumerate(tested)]
+    _, differences = comparison_tables(study, with_corrected_p([each for row in rows for each in (base[row["metric"]], row)]))
+    assert [row.cells[0].bold for row in differences.rows] == [True] + [False] * (len(rows) - 1) and len(rows) > 2
 
 
 def test_a_single_run_has_a_difference_and_no_interval(runs, capsys):

@@ -47,6 +47,20 @@ def test_a_point_is_the_mean_over_runs_of_a_value_and_of_what_was_spent_until_th
     assert len(drawing.axes) == 6 and all(len(axis.lines) == 2 for axis in drawing.axes)
     drawn = {len(line.get_xdata()) for line in drawing.axes[1].lines}
     assert drawn == {7, 9}, "the agent's run is longer"
+    for axis, name in zip(drawing.axes, ("step", "million_tokens", "minutes"), strict=False):
+        (line,) = [line for line in axis.lines if len(line.get_xdata()) == 7]
+        assert list(zip(line.get_xdata(), line.get_ydata(), strict=True)) == [(row[name], row["value"]) for row in rows]
+
+
+def test_difficulty_is_smoothed_and_the_accuracy_of_an_evaluation_is_not(spent):
+    rows = figure_of(equal_compute_figure, study_of(spent / "first", smooth=3)).rows
+    lines = {line["step"]: line for line in logged(spent / "first")}
+    values = {(row["metric"], row["step"]): row["value"] for row in rows}
+    evaluated = [step for step, line in lines.items() if "held_out/accuracy" in line]
+    assert len(evaluated) > 1 and [step for metric, step in values if metric == "held_out/accuracy"] == evaluated
+    for step in evaluated:
+        assert values["held_out/accuracy", step] == pytest.approx(lines[step]["held_out/accuracy"])
+    assert values["teacher/difficulty", 3] == pytest.approx(fmean(lines[step]["teacher/difficulty"] for step in (1, 2, 3)))
 
 
 def test_time_that_is_not_on_record_leaves_its_panel_empty(spent, tmp_path):

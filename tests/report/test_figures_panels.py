@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from report_runs import figure_of, logged, study_of
 
+from populora.core.types import CODE_TYPES
+from populora.domains.registry import load_domain
 from populora.report.drawing import curves_of
 from populora.report.figure import Figure, MissingFigure, Study
 from populora.report.figures.coverage import coverage_figure
@@ -72,10 +74,44 @@ def test_each_panel_draws_its_own_metric(runs):
                 np.testing.assert_array_equal(axis.lines[-1].get_ydata(), whole.values)
 
 
-def test_diagnostics_are_norm_loss_and_entropy_without_a_kl():
-    assert [panel.metric for panel in SPECS["diagnostics"].panels] == [
-        "learner/grad_norm", "learner/loss", "teacher/entropy", "student/entropy",
-    ]  # fmt: skip
+METRICS = {
+    "dynamics": {
+        "solver: solve rate": "student/solve_rate", "solver: format rate": "student/format_rate",
+        "teacher: difficulty": "teacher/difficulty", "teacher: validity": "teacher/validity",
+    },
+    "diagnostics": {
+        "gradient norm": "learner/grad_norm", "policy-gradient loss": "learner/loss", "entropy of proposals, nats": "teacher/entropy",
+        "entropy of answers, nats": "student/entropy",
+    },
+    "response_length": {
+        "proposals, tokens": "teacher/response_length", "answers, tokens": "student/response_length",
+        "answers cut at the limit": "student/clipped",
+    },
+    "reward_hacking": {
+        "answers out of format, by author": "teacher/rho_format_fail", "programs that repeat one": "teacher/duplicates",
+        "problems never solved": "teacher/rho_zero", "problems always solved": "teacher/rho_one", "void attempts": "student/void",
+        "solved outside the fence": "student/lenient_solved", "no variance: groups of proposals": "teacher/zero_variance",
+        "no variance: groups of answers": "student/zero_variance",
+    },
+    "sampler_gap": {
+        "KL, nats a token": "learner/kl", "mean difference, nats": "learner/mean_difference",
+        "largest difference, nats": "learner/max_difference", "effective sample size": "learner/ess",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_panel_has_the_title_of_its_metric(name):
+    assert {panel.title: panel.metric for panel in SPECS[name].panels} == METRICS[name]
+
+
+def test_panels_of_types_and_of_complexity_have_the_title_of_their_metric():
+    rates = {"solve rate": "student/solve_rate", "validity": "teacher/validity"}
+    per_type = {(panel.title, panel.metric, panel.task) for panel in SPECS["dynamics_per_type"].panels}
+    assert per_type == {(f"{task}: {title}", metric, task) for task in CODE_TYPES for title, metric in rates.items()}
+    assert [(panel.title, panel.metric) for panel in SPECS["complexity"].panels] == [
+        (metric.label, f"teacher/{metric.name}") for metric in load_domain("python").metrics
+    ]
 
 
 def test_coverage_has_the_lines_of_the_logs_of_both_arms(runs):

@@ -8,8 +8,9 @@ from statistics import fmean
 import numpy as np
 import pyarrow as pa
 import pytest
-from report_runs import CONFIG, figure_of, rewrite, study_of, table, write_run
+from report_runs import CONFIG, figure_of, logged, rewrite, study_of, table, write_run
 
+from populora.report.drawing import STUDENT, TEACHER
 from populora.report.figures.matchups import cross_evaluation_figure, trueskill_figure
 
 
@@ -36,8 +37,11 @@ def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs)
         bold = max(axis.lines, key=lambda line: line.get_linewidth())
         np.testing.assert_allclose(np.asarray(bold.get_ydata(), float), [fmean(means[step]) for step in sorted(means)])
         assert len(axis.lines) == 3
-    first, second = (np.asarray(line.get_ydata(), float) for line in wins.lines)
-    np.testing.assert_allclose(first + second, 1)
+    drawn = {line.get_label(): (line.get_color(), np.asarray(line.get_ydata(), float)) for line in wins.lines}
+    logs = np.array([line.get("matchup/student_wins", math.nan) for line in logged(runs["pair"])])
+    np.testing.assert_allclose(drawn["students"][1], [np.nanmean(logs[max(0, end - 5) : end]) for end in range(1, len(logs) + 1)])
+    np.testing.assert_allclose(drawn["students"][1] + drawn["teachers"][1], 1)
+    assert (drawn["students"][0], drawn["teachers"][0]) == (STUDENT, TEACHER)
 
 
 def test_agents_that_share_adapters_have_one_panel_of_ratings(tmp_path, make_record):

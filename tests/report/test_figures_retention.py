@@ -1,8 +1,9 @@
 """The grids of a retention folder, from cells written here."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from report_runs import study_of
 
 from populora.core.errors import ConfigError
 from populora.evals.retention.grid import read_cells
-from populora.evals.retention.recovery_curves import drawings, parent_curves
+from populora.evals.retention.recovery_curves import COLOURS, drawings, parent_curves
 from populora.evals.retention.settings import RetentionConfig
 from populora.report.figure import Figure, MissingFigure
 from populora.report.figures.retention_grids import retention_figures
@@ -67,6 +68,38 @@ def test_a_child_is_drawn_from_the_step_after_its_snapshot_on_the_scale_of_its_p
         assert places.count(("0.7", "None", [1, 2, 3, 4])) == len(GRID.seeds)  # the parents, trained up to their last snapshot
         assert [steps for _, marker, steps in places if marker == "o"] == [[4]]  # before its first step
         assert {tuple(steps) for colour, marker, steps in places if (colour, marker) != ("0.7", "None") and marker != "o"} == {(5, 6, 7)}
+
+
+def test_a_panel_has_the_means_over_the_cells_of_its_snapshot_of_child_control_fresh_adapter_and_frozen_parent(tmp_path):
+    folder = retention(tmp_path / "grid")
+    cells = read_cells(GRID, folder)
+    for cell in cells:
+        cell["initial"]["m1"]["code_i"], cell["initial"]["x2"]["code_o"] = [3, 3, 3], [0, 1, 0]
+    later = {**cells[0], "snapshot": 9, "curve": cells[0]["curve"][::-1]}
+    parents = {seed: parent_curves(GRID, folder, seed) for seed in GRID.seeds}
+    drawn = drawings(replace(GRID, snapshots=(4, 9)), parents, [*cells, later])
+
+    def expected(of: list, name: str, task: str, problems: int) -> list[float]:
+        rates = [[sum(step[name][task][:problems]) / (problems * GRID.samples) for step in cell["curve"]] for cell in of]
+        return [fmean(fmean(curve[: end + 1]) for curve in rates) for end in range(3)]  # of three steps all are in a trailing mean
+
+    shown = {
+        "mutations": ({"code_i": (COLOURS[0], "parent_1", 0.75)}, ("m1", "copy_parent", "fresh_1")),
+        "crossovers": (
+            {"code_i": (COLOURS[0], "parent_1", 0.5), "code_o": (COLOURS[1], "parent_2", 1 / 12)}, ("x2", "linear_0_5", "fresh_2"),
+        ),
+    }  # fmt: skip
+    for title, (tasks, names) in shown.items():
+        panels, problems = drawn[title]().axes[:2], GRID.prompts // len(tasks)
+        for panel, of in zip(panels, (cells, [later]), strict=True):
+            lines = {(line.get_color(), line.get_linestyle(), line.get_linewidth()): line.get_ydata() for line in panel.lines[::-1]}
+            frozen = [line.get_ydata() for line in panel.lines if line.get_color() == "0.6"]
+            dots = [float(line.get_ydata()[0]) for line in panel.lines if line.get_marker() == "o"]
+            assert dots == pytest.approx([initial for _, _, initial in tasks.values()])
+            for (task, (colour, parent, _)), thick in zip(tasks.items(), frozen, strict=True):
+                np.testing.assert_allclose(thick, expected(of, parent, task, problems))
+                for name, style in zip(names, (("-", 1.6), ("--", 0.9), (":", 0.9)), strict=True):
+                    np.testing.assert_allclose(lines[colour, *style], expected(of, name, task, problems))
 
 
 def test_without_cells_there_are_no_grids_and_a_damaged_folder_is_an_error(runs, tmp_path):

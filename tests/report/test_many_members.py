@@ -112,6 +112,12 @@ def test_groups_of_cross_evaluation_are_in_the_order_of_the_ratings_and_their_ce
     assert np.isnan(expected).any() and np.isfinite(expected).any()
     np.testing.assert_allclose(mean_rates(of_part, rows_of, columns_of), expected)
     drawing = figure.draw()
+    profiles = next(axis for axis in drawing.axes if axis.get_title("left") == "to step 4")
+    quarters = mean_rates(of_part, by_rating(log, 4, students, 4), columns_of)
+    names = ("weakest quarter of the students", "second", "third", "strongest")
+    for line, name, expected_line in zip(profiles.lines, names, quarters, strict=True):
+        assert line.get_label() == name
+        np.testing.assert_array_equal(line.get_ydata(), expected_line)
     *_, bar = drawing.axes
     images = [axis.images[0].get_array() for axis in drawing.axes if axis.images and axis is not bar]
     assert {image.shape for image in images} == {(16, 16)} and any(

@@ -94,8 +94,8 @@ def test_the_cosine_of_two_bases_tells_adapters_of_one_start_from_strangers(make
     turned = child_of([adapter], "m1", epsilon=1e-3).adapter  # the same delta in another basis
     assert basis_cosine(adapter, adapter) == pytest.approx(1.0) and basis_cosine(adapter, sibling) > 0.95
     assert abs(basis_cosine(adapter, stranger)) < 0.3 and abs(basis_cosine(adapter, turned)) < 0.5
-    nothing = replace(adapter, modules={name: (torch.zeros_like(a), b) for name, (a, b) in adapter.modules.items()})
-    assert basis_cosine(adapter, nothing) == 0.0
+    nothing, longer = (replace(adapter, modules={name: (size * a, b) for name, (a, b) in adapter.modules.items()}) for size in (0, 3))
+    assert basis_cosine(adapter, nothing) == 0.0 and basis_cosine(adapter, longer) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("operator", [name for name, operator in OPERATORS.items() if operator.arity == 2])
@@ -176,9 +176,12 @@ def test_controls_may_copy(make_adapter):
     assert child_of(parents, "linear_0_5").adapter.fingerprint() == parents[0].fingerprint()
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-6])
 @pytest.mark.parametrize(("operator", "strength"), [("m1", {"epsilon": 1e-4}), ("m4", {"epsilon": 1e-4}), ("m5", {"alpha": 1e-3})])
-def test_a_small_change_is_a_change(make_adapter, operator, strength):
-    assert child_of([make_adapter(1)], operator, **strength).cosines[0] > 1 - 1e-6
+def test_a_small_change_is_a_change_also_of_a_small_delta(make_adapter, operator, strength, size):
+    parent = make_adapter(1)
+    parent = replace(parent, modules={name: (a, b * size) for name, (a, b) in parent.modules.items()})
+    assert child_of([parent], operator, **strength).cosines[0] > 1 - 1e-6
 
 
 def test_a_fresh_parent_is_changed_by_another_a(make_adapter):

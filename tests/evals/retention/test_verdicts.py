@@ -9,7 +9,7 @@ from scipy import stats
 from populora.core.rng import stream
 from populora.evals.retention.recovery_curves import smoothed
 from populora.evals.retention.settings import RetentionConfig
-from populora.evals.retention.verdicts import cell_measures, recovered, summary, t_interval, verdict, versus
+from populora.evals.retention.verdicts import cell_measures, recovered, summary, t_interval, table, verdict, versus
 
 CONFIG = RetentionConfig(
     parents=("code_i", "code_o"),
@@ -138,6 +138,18 @@ def test_a_verdict_needs_parents_that_learned_and_every_task(rows, expected):
 
 def rows_of(*cells):
     return summary(CONFIG, [item for one_cell in cells for item in cell_measures(CONFIG, one_cell)], 4)
+
+
+def test_the_table_has_points_of_100_and_the_share_of_its_parents_gain_that_a_child_begins_with():
+    rows = rows_of(*(cell(seed, {"m1": 5}, copy_parent=[2] * 4, fresh_1=[0] * 4) for seed in range(3)))
+    head, *lines = table(CONFIG, rows).splitlines()
+    assert head.endswith("ahead of the bare base by +25.0 [+25.0, +25.0] on code_i, +25.0 [+25.0, +25.0] on code_o.")
+    (m1,) = [line.strip("| ").split(" | ") for line in lines if line.startswith("| m1 ")]
+    nothing = "+0.0 [+0.0, +0.0]"
+    assert m1 == [
+        "m1 svd structured", "code_i", "-8.3 [-8.3, -8.3]", "67 %", "0, 0, 0", nothing, nothing, "retains",
+        "+25.0 [+25.0, +25.0] better", "+50.0 [+50.0, +50.0]",
+    ]  # fmt: skip
 
 
 def test_the_summary_has_a_row_for_each_child_and_task_over_the_finished_seeds_of_one_snapshot():
