@@ -32,13 +32,13 @@ def main() -> None:
     arms = {name: runs for name, runs in references.items() if len(runs) == needed_runs()[name]} | tried  # nobody looks before the last one
     alone = [run for arm, runs in arms.items() if arm != "together" for run in runs]  # or a later run would change what was taken
     left_out = proposed(alone, "validation")
-    values = {arm: [values_of(run, left_out) for run in runs] for arm, runs in arms.items()}
+    all_proposed = proposed((run for runs in arms.values() for run in runs), "validation")  # together, too, may leave problems out
+    values = {arm: [values_of(run, all_proposed if arm == "together" else left_out) for run in runs] for arm, runs in arms.items()}
     medians = {
         arm: {name: round(float(np.median([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()
     }
     counts = {arm: len(runs) for arm, runs in (references | tried).items()}
     names, worse = taken(medians, counts), given_up(medians)
-    all_proposed = proposed((run for runs in arms.values() for run in runs), "validation")
     fair = {arm: float(np.median([validation_accuracies([run], all_proposed).mean() for run in runs])) for arm, runs in arms.items()}
     results = {"columns": COLUMNS, "runs": counts, "left_out": len(left_out), "medians": medians}
     results |= {"given_up": worse, "taken": names, "chosen": chosen(names, fair, counts)}

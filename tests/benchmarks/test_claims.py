@@ -146,7 +146,7 @@ def test_ideas_are_compared_without_what_any_of_their_runs_proposed_and_with_arm
         of_arm.facts["contaminated"]["validation"] = proposed
         return replace(of_arm, name=f"{arm}-{seed}", curves={**of_arm.curves, **dict.fromkeys(names, np.ones(1))})
 
-    places = {"4t4s": [0], "agent": [], "agent_x4": [1], "agent_tokens": [], "kl": [2], "together": [2]}
+    places = {"4t4s": [0], "agent": [], "agent_x4": [1], "agent_tokens": [], "kl": [2], "together": [3]}
     counts = {**ideas.needed_runs(), "together": 3, "agent_x4": 4}  # one run of agent_x4 is not there yet
     runs = {arm: [run(arm, seed, places[arm]) for seed in range(counts[arm])] for arm in places}
     folders = {"ideas": {arm: runs[arm] for arm in ("kl", "together")}, "measured": {arm: runs[arm] for arm in list(places)[:4]}}
@@ -155,7 +155,9 @@ def test_ideas_are_compared_without_what_any_of_their_runs_proposed_and_with_arm
     ideas.main()
     written = json.loads((tmp_path / "ideas.json").read_text())
     assert written["left_out"] == 2 and list(written["medians"]) == ["4t4s", "agent", "agent_tokens", "kl", "together"]
-    assert {values["accuracy"] for values in written["medians"].values()} == {0.5} and written["taken"] is None
+    accuracies = {arm: values["accuracy"] for arm, values in written["medians"].items()}
+    assert accuracies.pop("together") == 1.0, "of problem 1 alone, because place 3 is left out for it as well"
+    assert set(accuracies.values()) == {0.5} and written["taken"] is None
     assert (written["runs"]["agent_x4"], written["runs"]["kl"]) == (4, 3)
 
 

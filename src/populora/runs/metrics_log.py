@@ -56,13 +56,13 @@ def truncate_logs(folder: Path, step: int, config: Config) -> None:
     Raises `RunDirectoryError` if the logs lack one of the steps up to it, or reach further beyond it than a kill and the removal of damaged
     checkpoints explain: the newest ones, behind which is one of every ``keep_checkpoints_every``-th step.
     """
-    logged = [int(line["step"]) for line in read_log(folder)]
-    if logged[:step] != list(range(1, step + 1)):
+    logged = len(read_log(folder))
+    if logged < step:
         raise RunDirectoryError(
             f"'{folder / METRICS}' does not belong to the checkpoint of step {step}: expected the steps 1 to {step}, "
-            f"got {len(logged)} lines. Restore it from a backup, or start a new run."
+            f"got {logged} lines. Restore it from a backup, or start a new run."
         )
-    lost, expected = len(logged) - step, config.checkpoint_every * config.keep_checkpoints + config.keep_checkpoints_every
+    lost, expected = logged - step, config.checkpoint_every * config.keep_checkpoints + config.keep_checkpoints_every
     if lost > expected:
         raise RunDirectoryError(
             f"'{folder / METRICS}' reaches {lost} steps beyond the newest checkpoint (step {step}), expected at most {expected}: "
