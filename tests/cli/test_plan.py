@@ -75,6 +75,9 @@ def test_a_plan_shows_parts_limit_and_assumptions(capsys):
     assert "4 teachers + 4 students on Qwen/Qwen2.5-Coder-7B, 8 x h100-80gb: 8 engines, 8 learners, 8 verifiers" in out
     assert "keys and values" in out and "of 80.0: fits" in out
     assert "Limit: training" in out and "--assume.valid" in out and "0.125" in out and "4,608" in out
+    adapter = 4 * 32 * 28 * (3584 * 2 + 3584 + 512 + 3584 + 512 + 3584 * 2)  # bytes in fp32: A and B of q, k, v and o in 28 layers
+    kept, size = 11, 3 * 8 * adapter / 1e9  # of every 20th step, and of step 199
+    assert f"Its checkpoints take {kept * size:.2g} GB of disk, {kept} of {size:.2g} GB." in out
 
 
 def test_a_plan_that_does_not_fit_says_what_to_change_and_fails(capsys):

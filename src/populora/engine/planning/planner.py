@@ -10,7 +10,7 @@ from populora.core.errors import ConfigError
 from populora.engine.planning.assumptions import Assumptions, check_assumptions
 from populora.engine.planning.decoding_memory import in_whole_pages, page_tokens
 from populora.engine.planning.hardware import CPU, GPUS, Hardware
-from populora.engine.planning.memory import MemoryPlan, plan_memory
+from populora.engine.planning.memory import MemoryPlan, adapter_bytes, plan_memory
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 from populora.engine.planning.step_time import StepSeconds, StepWork, published_bytes, step_flops, step_seconds, step_work
 
@@ -39,6 +39,19 @@ class Plan:
     @property
     def fits(self) -> bool:
         return self.memory.total <= self.hardware.bytes
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        """Bytes of a checkpoint: all adapters with their two moments, in fp32."""
+        return 3.0 * self.config.population.members * adapter_bytes(self.config, self.shape, 4)
+
+    @property
+    def checkpoints(self) -> int:
+        """How many checkpoints a finished run has: the newest, and those that stay."""
+        config = self.config
+        newest = range(config.steps, 0, -max(config.checkpoint_every, 1))[: config.keep_checkpoints]
+        every = config.keep_checkpoints_every
+        return len({*newest, *(range(every, config.steps + 1, every) if every else ())})
 
 
 def make_plan(config: Config, shape: ModelShape, hardware: Hardware, assumed: Assumptions, idle: int = 0) -> Plan:
