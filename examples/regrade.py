@@ -25,17 +25,34 @@ def domain_of(task):
     return "python" if task.startswith("code_") else task.partition("_")[0]
 
 
+def outside_fences(name, text):
+    """Search for an answer as Absolute Zero does: after `# Input:`, in `input(…)` or `<input>`, after "the input is"; else it is all."""
+    marks = {rf"#\s?{name}:": "(.*)", rf"\b{name}\(": r"(.*)\)", f"<{name}>": r"(?s:(.*?)(?:</|\Z))", rf"\bthe {name} is:?": "(.*)"}
+    for mark, rest in marks.items():
+        places = [place.end() for place in re.finditer(mark, text, re.IGNORECASE)]
+        found = re.compile(rest).match(text, places[-1]) if places else None
+        if found and found[1].strip().rstrip("."):
+            return found[1].strip().rstrip(".")
+    return text.strip()
+
+
 def answer_of(task, text):
-    """Return whether the response has the format, and its answer: the last fence of the task in the last answer tag, or None."""
+    """Return whether the response has the format, its answer, and the answer outside fences if there is no such answer.
+
+    An answer is the last fence of the task in the last answer tag, or None.
+    """
     turn = text.partition("Assistant:")[0]
     formatted = re.search(r"</think>\s*<answer>.*</answer>", turn, re.DOTALL) is not None
-    fences = re.findall(r"```([^\n`]*)\n(.*?)```", turn.rpartition("<answer>")[2].partition("</answer>")[0], re.DOTALL)
+    content = turn.rpartition("<answer>")[2].partition("</answer>")[0] if formatted else ""
+    fences = re.findall(r"```([^\n`]*)\n(.*?)```", content, re.DOTALL)
     tags = {"i": ("input",), "o": ("output",), "f": FENCES.get(domain_of(task), (domain_of(task),))}[task[-1]]
     answers = [content.strip() for tag, content in fences if tag.strip().lower() in tags]
-    return formatted, answers[-1] if formatted and answers and (answers[-1] or task[-1] == "i") else None
+    if answers and (answers[-1] or task[-1] == "i"):
+        return formatted, answers[-1], ""
+    return formatted, None, outside_fences({"i": "input", "o": "output"}[task[-1]], content) if task[-1] != "f" else ""
 
 
-def checks_of(folder):
+def checks_of(folder, lenient):
     """Yield domain, column, recorded value and, if the sandbox has to tell the value, the request, for problems and attempts of a step."""
     problems, attempts = (pq.read_table(folder / f"{table}.parquet").to_pylist() for table in ("problems", "attempts"))
     void = {row["problem_id"] for row in attempts if row["void"]}
@@ -45,8 +62,10 @@ def checks_of(folder):
             request = {"role": "program", "program": problem["program"], "inputs": pair["inputs"]}
             yield domain_of(problem["task"]), "problems.output", pair["output"], request, None
     for row in attempts:
-        (formatted, answer), domain = answer_of(row["task"], row["text"]), domain_of(row["task"])
+        (formatted, answer, outside), domain = answer_of(row["task"], row["text"]), domain_of(row["task"])
+        answer = outside or None if lenient and answer is None else answer
         yield domain, "attempts.formatted", row["formatted"], None, formatted
+        yield domain, "attempts.lenient", row["lenient"], None, outside != ""
         if row["problem_id"] in problems:
             problem = problems[row["problem_id"]]
             pairs = [[pair["inputs"], pair["output"]] for pair in problem["hidden"] or problem["shown"]]
@@ -68,9 +87,8 @@ def verify(requests, domain, config):
 
 def main(run):
     config = json.loads((run / "config.json").read_text("utf-8"))
-    if config["tasks"]["extraction"] != "strict":
-        sys.exit("regrade: answers outside their fences count in this run (tasks.extraction), which is not graded here")
-    checks = [check for folder in sorted(run.glob("steps/step_*[0-9]")) for check in checks_of(folder)]
+    lenient = config["tasks"]["extraction"] == "lenient"
+    checks = [check for folder in sorted(run.glob("steps/step_*[0-9]")) for check in checks_of(folder, lenient)]
     requests = defaultdict(dict)  # by domain; a dict, because equal requests are asked once
     for domain, _, _, request, _ in checks:
         requests[domain] |= {json.dumps(request): None} if request else {}

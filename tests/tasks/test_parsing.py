@@ -1,6 +1,8 @@
 """Responses of models, well-behaved and hostile, taken apart as text."""
 
+import runpy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,6 +41,24 @@ PIECES = (
     "Assistant:",
 )
 hostile_text = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=40).map("".join)
+MARKS = (
+    "# Input:",
+    "#Output:",
+    "input(",
+    "output((",
+    ")",
+    "<input>",
+    "<OUTPUT>",
+    "</",
+    "the input is",
+    "The output is:",
+    ".",
+    "\n",
+    " 1",
+    "[2]",
+)
+lenient_text = st.lists(st.sampled_from(MARKS) | st.text(max_size=3), max_size=12).map("".join)
+REGRADE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "regrade.py"))
 plain_text = (
     st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"), exclude_characters="`<"), min_size=1).map(str.strip).filter(bool)
 )
@@ -255,6 +275,11 @@ def test_long_hostile_texts_are_read_in_linear_time(text):
 )  # fmt: skip
 def test_a_lenient_reader_finds_answers_outside_fences_as_azr_does(task, answer, expected):
     assert search_solution(task, answer) == expected
+
+
+@given(text=lenient_text, task=st.sampled_from([I, O]))
+def test_the_script_that_grades_again_finds_the_same_answers_outside_fences(text, task):
+    assert REGRADE["outside_fences"]({I: "input", O: "output"}[task], text) == search_solution(task, text)
 
 
 @given(hostile_text, st.sampled_from(CODE_TYPES))
