@@ -32,7 +32,7 @@ class Retention:
     operator keeps. Ctrl-C stops at once; the same command continues from the last checkpoint."""
 
     settings: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|SETTINGS.toml]")] = RETENTION
-    """A preset: `retention` (26 minutes on two cores), `retention_full` (the paper's grid, 2 hours); or a settings file of yours."""
+    """A preset: `retention` (28 minutes on two cores), `retention_full` (the paper's grid, 2 hours); or a settings file of yours."""
     list: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False
     """List the presets, with what they need and how long they take, and stop."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="DIR")] = Path("runs/retention")
