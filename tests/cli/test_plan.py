@@ -78,6 +78,8 @@ def test_a_plan_shows_parts_limit_and_assumptions(capsys):
     adapter = 4 * 32 * 28 * (3584 * 2 + 3584 + 512 + 3584 + 512 + 3584 * 2)  # bytes in fp32: A and B of q, k, v and o in 28 layers
     kept, size = 11, 3 * 8 * adapter / 1e9  # of every 20th step, and of step 199
     assert f"Its checkpoints take {kept * size:.2g} GB of disk, {kept} of {size:.2g} GB." in out
+    every = ("--steps", "25", "--checkpoint-every", "10", "--keep-checkpoints-every", "20")
+    assert main(["plan", str(FOLDER / "paper_4t4s.toml"), *every]) == 0 and " GB of disk, 2 of " in capsys.readouterr().out
 
 
 def test_a_plan_that_does_not_fit_says_what_to_change_and_fails(capsys):

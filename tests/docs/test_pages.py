@@ -231,6 +231,9 @@ def test_the_functions_of_the_method_that_a_page_names_are_called_through_their_
     for module, name in names:
         imported = importlib.import_module(f"populora.training.{module}")
         assert callable(getattr(imported, name)) and f"{name}(" in re.sub(rf"def {name}\(", "", inspect.getsource(imported)), (module, name)
+        sources = {path.stem: path.read_text("utf-8") for path in (ROOT / "src/populora/training").glob("*.py")}
+        importing = {other for other, source in sources.items() if re.search(rf"^from .* import .*\b{name}\b", source, re.MULTILINE)}
+        assert importing <= {module}, "another module would go on with the package's own"
 
 
 @pytest.mark.slow

@@ -99,6 +99,17 @@ def test_a_bar_is_the_populations_mean_a_cap_reaches_to_its_best_adapter_and_a_l
         assert segment[:, 1].tolist() == pytest.approx([fmean(rates) - stdev(rates), fmean(rates) + stdev(rates)])
 
 
+def test_a_population_of_one_teacher_and_one_student_has_a_cap_too(runs, tmp_path):
+    folder = evaluation(tmp_path / "mine")
+    described = json.loads((folder / "evaluation.json").read_text())
+    described["settings"]["models"] = {name: {"role": ROLES[name]} for name in ("T0", "S0")}
+    (folder / "evaluation.json").write_text(json.dumps(described))
+    (axis,) = figures_of_folder(runs, folder)[0].draw().axes
+    heights = [[patch.get_height() for patch in container] for container in axis.containers if isinstance(container, BarContainer)]
+    pairs = [(RATES["T0", name], RATES["S0", name]) for name in ITEMS]
+    assert heights == [pytest.approx([max(pair) for pair in pairs]), pytest.approx([fmean(pair) for pair in pairs])]
+
+
 def test_evaluations_of_equally_named_runs_are_told_apart_and_have_the_seed_of_a_run_of_the_report(copied):
     run = copied("pair", "A/pair")
     folders = [folder / "evaluations" / "step_00006" for folder in (run, run.parents[1] / "B" / "pair")]

@@ -151,12 +151,12 @@ def test_truncating_refuses_to_throw_much_away_and_a_log_that_lacks_steps_or_is_
         (b'{"step": 1}\n{"step": 3}\n', "expected step 2 in line 2"),
         (b'{"step": 1}\n[2]\n', "expected step 2 in line 2"),
         (b"\x00garbage\xff\n", "'utf-8' codec can't decode byte 0xff"),
-        (b"\x00garbage\xff", r"b'\\x00garbage\\xff' begins no step"),
     ],
 )
 def test_a_damaged_log_is_refused_but_not_a_line_that_a_kill_cut_short(tmp_path, content, message):
     (tmp_path / "metrics.jsonl").write_bytes(content)
     with pytest.raises(RunDirectoryError, match=f"damaged line: {message}.*Restore it from a backup"):
         read_log(tmp_path)
-    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2}\n{"st')
-    assert read_log(tmp_path) == [{"step": 1}, {"step": 2}] and read_log(tmp_path, after=1) == [{"step": 2}]
+    for end in (b'{"st', b"\x00\x00"):
+        (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2}\n' + end)
+        assert read_log(tmp_path) == [{"step": 1}, {"step": 2}] and read_log(tmp_path, after=1) == [{"step": 2}]

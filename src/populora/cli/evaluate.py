@@ -44,7 +44,7 @@ class Evaluate(Generate):
 
 @dataclass(frozen=True)
 class TableArguments:
-    """Print the downstream table of evaluations, as the paper's: members, mean and spread by role, worst and best."""
+    """Print the downstream table of evaluations, as the paper's: mean and spread of the population and by role, worst and best, members."""
 
     folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FOLDER ..."), QUIET] = ()
     """Folders that `populora evaluate` wrote."""

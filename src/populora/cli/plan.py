@@ -101,7 +101,7 @@ def render_plan(plan: Plan) -> Iterator[RenderableType]:
     yield Text(f"A step takes {_seconds(low)} to {_seconds(high)} s ({per_adapter}).")
     yield Text(f"{steps} steps take {_hours(low * steps)} to {_hours(high * steps)}.")
     disk = f"{plan.checkpoints * plan.checkpoint_bytes / 1e9:.2g} GB of disk, {plan.checkpoints} of {plan.checkpoint_bytes / 1e9:.2g} GB"
-    yield Text(f"Its checkpoints take {disk}. The texts of all steps come on top.")
+    yield Text(f"Its checkpoints take {disk}. Texts, and the parents of children, come on top.")
     yield Text(f"Limit: {bottleneck(plan)}.", "bold" if plan.fits else "bold red")
     if not plan.fits:
         yield Text(f"To make it fit: {suggest_fix(plan)}.", "bold")

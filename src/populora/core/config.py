@@ -222,7 +222,7 @@ class LearnerConfig:
     """Largest mean KL (nats a token) between sampler and learner of a member; beyond it the run stops."""
     min_ess: float = 0.5
     """Smallest effective sample size, as a share of a member's tokens, under the truncated importance weights learner / sampler. Below it
-    the run stops."""
+    the run stops, unless ``tis_cap`` is 0."""
     activation_checkpointing: Literal["none", "mlp", "layer"] = "none"
     """Activations that the backward recomputes instead of keeping: of the MLPs (most of the memory), or of whole layers."""
 

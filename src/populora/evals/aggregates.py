@@ -105,8 +105,8 @@ def score_rows(evaluation: Evaluation, aggregates: Aggregates, members: bool = T
         rows += [ScoreRow(f"{ROLES[role]} {row.label}", row.kind, row.cells) for row in in_role if len(in_role) == 1]
         rows += [_mean_row(ROLES[role], in_role)] if len(in_role) > 1 else []
     ranked = {role: in_role for role, in_role in by_role.items() if in_role and role != "adapter"} or by_role
-    if any(len(in_role) > 1 for in_role in ranked.values()):
-        trained = [row for in_role in ranked.values() for row in in_role]
+    trained = [row for in_role in ranked.values() for row in in_role]
+    if len(trained) > 1:
         rows += [_selected_row("worst", min, trained, aggregates), _selected_row("best", max, trained, aggregates)]
     return rows + [row for in_role in by_role.values() if members and len(in_role) > 1 for row in in_role]
 

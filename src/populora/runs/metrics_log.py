@@ -87,8 +87,4 @@ def _lines(path: Path) -> list[bytes]:
         return []
     with disk_errors(path, "read"):
         lines = path.read_bytes().splitlines(keepends=True)
-    if lines and not lines[-1].endswith(b"\n"):
-        if not lines[-1].startswith(b"{"):
-            raise RunDirectoryError(f"'{path}' has a damaged line: {lines[-1][:20]!r} begins no step. Restore it from a backup.")
-        del lines[-1]
-    return lines
+    return lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from populora.core.config import LearnerConfig
 from populora.core.types import Attempt, Generation, Role, TaskType, UpdateStats
 from populora.engine.learning.batching import TrainRow
+from populora.training import rewards as reward_rules
 from populora.training.advantages import advantages
 from populora.training.population import Population
-from populora.training.rewards import CrossEvaluation, student_reward
+from populora.training.rewards import CrossEvaluation
 from populora.training.rollout import Rollouts
 from populora.training.run import Run
 
@@ -85,7 +86,7 @@ def advantages_in_order(rows: Sequence[TrainRow], outcome: CrossEvaluation) -> t
 def train_on_attempts(run: Run, attempts: Mapping[int, Sequence[Attempt]]) -> dict[int, UpdateStats]:
     """Update each slot once from its own attempts, as a student learns, without proposers. Void attempts are left out."""
     kept = [(slot, attempt) for slot, attempts_of_slot in attempts.items() for attempt in attempts_of_slot if not attempt.void]
-    rewards = [student_reward(attempt.formatted, attempt.correct, run.config.rewards) for _, attempt in kept]
+    rewards = [reward_rules.student_reward(attempt.formatted, attempt.correct, run.config.rewards) for _, attempt in kept]
     samples = _solved([slot for slot, _ in kept], [attempt for _, attempt in kept], rewards)
     updates = run.learner.update(rows_of(samples, run.config.learner))
     run.sync_weights(updates)

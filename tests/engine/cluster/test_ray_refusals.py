@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -248,6 +249,18 @@ def test_a_ray_that_starts_too_slowly_is_named(reason, error):
 
     with pytest.raises(error, match="did not start within its 30 seconds" if error is ClusterError else reason):
         _connect(Ray(), OFF, place_actors(OFF))
+
+
+def test_a_ray_that_asks_for_a_token_is_named():
+    class Ray:
+        exceptions = SimpleNamespace(AuthenticationError=PermissionError)
+
+        def init(self, **_):
+            raise PermissionError("no token")
+
+    config = replace(OFF, cluster=replace(OFF.cluster, address="auto"))
+    with pytest.raises(ConfigError, match=r"cluster.address is 'auto': its Ray asks for a token. Set RAY_AUTH_MODE=token"):
+        _connect(Ray(), config, place_actors(config))
 
 
 @pytest.mark.ray

@@ -97,3 +97,9 @@ def test_a_sampler_that_drifted_away_stops_the_update_before_any_change(adapted,
         InProcessLearner(adapted, dataclasses.replace(CONFIG, **bound), agreement=10.0).update(rows)
     assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
     InProcessLearner(adapted, CONFIG, agreement=10.0).update(rows)
+
+
+def test_the_effective_size_of_weights_that_nobody_uses_stops_nothing(adapted, make_rows):
+    rows = drifted(exact(adapted, make_rows(0)))
+    settings = dataclasses.replace(CONFIG, max_kl=10.0, min_ess=0.99, tis_cap=0.0)
+    assert min(update.ess for update in InProcessLearner(adapted, settings, agreement=10.0).update(rows).values()) < 0.99

@@ -34,8 +34,10 @@ def test_a_folder_with_a_config_alone_can_be_planned(tmp_path: Path):
 
 
 def test_a_base_that_is_nowhere_is_one_clear_error(tmp_path: Path):
-    with pytest.raises(BaseModelError, match=r"base.path '.*gone': expected a folder or hub name .* or one of Qwen/Qwen2.5-Coder-0.5B"):
+    with pytest.raises(BaseModelError, match=r"base.path '.*gone': there is no such folder"):
         read_base_shape(BaseConfig(path=str(tmp_path / "gone")))
+    with pytest.raises(BaseModelError, match=r"expected a folder or hub name .* or one of Qwen/Qwen2.5-Coder-0.5B"):
+        read_base_shape(BaseConfig(path=str(tmp_path)))
 
 
 def test_a_base_of_another_kind_is_refused(tmp_path: Path):

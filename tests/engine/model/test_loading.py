@@ -90,7 +90,7 @@ def test_a_base_without_its_tokenizer_is_refused(folder):
 
 def test_a_folder_that_is_not_there_is_called_so(tmp_path):
     refused(tmp_path / "absent", "absent': there is no such folder")
-    refused("~/absent", "'~/absent': there is no such folder")
+    refused("~/absent", r"'~/absent': there is no such folder \(~ is not expanded\)")
 
 
 def test_a_tokenizer_that_cannot_write_programs_or_is_damaged_is_refused(folder):

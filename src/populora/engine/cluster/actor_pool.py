@@ -165,6 +165,9 @@ class ActorPool:
                 return
             dead = {lost.index: str(lost)} | self._lost_with(lost.index)
             self.faults += len(dead)
+            if len(dead) == 1:  # in this thread, which an interrupt ends
+                self._replace_member(lost.index, dead[lost.index])
+                return
             with ThreadPoolExecutor(len(dead), thread_name_prefix="replace") as threads:
                 list(threads.map(self._replace_member, dead, dead.values()))
 

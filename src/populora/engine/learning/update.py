@@ -18,7 +18,7 @@ from populora.engine.model.adapted_model import MAX_TOKEN_FACTOR
 
 MAX_OUTLIERS = 1e-4
 """The share of a slot's tokens that may differ by more than `MAX_TOKEN_FACTOR` times the mean's bound; one token always may. In bf16 two
-engines now and then disagree on a token by several nats, and its weight in the loss is truncated (``learner.tis_cap``)."""
+engines now and then disagree on a token by several nats. Its weight in the loss is truncated, if it has one (``learner.tis_cap``)."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ def _check_slot(slot: int, update: UpdateStats, agreement: float, config: Learne
             f"{update.mean_difference:.2e}, and {outliers} of {update.tokens:,} tokens by more, up to {update.max_difference:.2e}. "
             "The sampler has other weights than the learner (a stale copy?); no weight was changed."
         )
-    if not (update.kl <= config.max_kl and update.ess >= config.min_ess):
+    min_ess = config.min_ess if config.tis_cap else 0.0  # without weights their effective sample size is nobody's
+    if not (update.kl <= config.max_kl and update.ess >= min_ess):
         raise AdapterEffectError(
             f"slot {slot}: expected a KL between sampler and learner of at most {config.max_kl} (learner.max_kl) and an effective "
             f"sample size of at least {config.min_ess} (learner.min_ess), got {update.kl:.2e} and {update.ess:.2f}. The sampler "

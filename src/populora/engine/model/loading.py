@@ -15,7 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 from populora.core.config import EMBEDDED, BaseConfig
 from populora.core.errors import BaseModelError
 
-TOKENIZER_FILES = ("*token*", "vocab*", "*.model")
+TOKENIZER_FILES = ("*token*", "vocab*", "*.model", "tekken*")
 ALIGNMENT = 64
 """Bytes: torch's allocator places each tensor at a multiple of it."""
 
@@ -96,7 +96,8 @@ def base_source(config: BaseConfig) -> str:
             "base.path to another model."
         )
     if config.path.startswith(("/", "./", "../", "~")) and not folder.is_dir():
-        raise BaseModelError(f"base.path '{config.path}': there is no such folder")
+        home = " (~ is not expanded)" if config.path.startswith("~") else ""
+        raise BaseModelError(f"base.path '{config.path}': there is no such folder{home}")
     return str(folder) if config.path in EMBEDDED else config.path
 
 

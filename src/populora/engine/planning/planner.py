@@ -48,10 +48,9 @@ class Plan:
     @property
     def checkpoints(self) -> int:
         """How many checkpoints a finished run has: the newest, and those that stay."""
-        config = self.config
-        newest = range(config.steps, 0, -max(config.checkpoint_every, 1))[: config.keep_checkpoints]
-        every = config.keep_checkpoints_every
-        return len({*newest, *(range(every, config.steps + 1, every) if every else ())})
+        steps, every, longer = self.config.steps, max(self.config.checkpoint_every, 1), self.config.keep_checkpoints_every
+        newest = [steps, *range((steps - 1) // every * every, 0, -every)][: self.config.keep_checkpoints]
+        return len({*newest, *(range(longer, steps + 1, longer) if longer else ())})
 
 
 def make_plan(config: Config, shape: ModelShape, hardware: Hardware, assumed: Assumptions, idle: int = 0) -> Plan:
