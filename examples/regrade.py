@@ -31,8 +31,8 @@ def outside_fences(name, text):
     for mark, rest in marks.items():
         places = [place.end() for place in re.finditer(mark, text, re.IGNORECASE)]
         found = re.compile(rest).match(text, places[-1]) if places else None
-        if found and found[1].strip().rstrip("."):
-            return found[1].strip().rstrip(".")
+        if answer := found[1].strip().rstrip(".") if found else "":
+            return answer
     return text.strip()
 
 
@@ -49,7 +49,7 @@ def answer_of(task, text):
     answers = [content.strip() for tag, content in fences if tag.strip().lower() in tags]
     if answers and (answers[-1] or task[-1] == "i"):
         return formatted, answers[-1], ""
-    return formatted, None, outside_fences({"i": "input", "o": "output"}[task[-1]], content) if task[-1] != "f" else ""
+    return formatted, None, outside_fences(tags[0], content) if task[-1] != "f" else ""
 
 
 def checks_of(folder, lenient):

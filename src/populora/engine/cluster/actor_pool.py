@@ -179,15 +179,18 @@ class ActorPool:
     def _lost_with(self, index: int) -> dict[int, str]:
         """Look for other members that are dead, as all of a machine are that is gone. Returns the reasons by their indices."""
         others = {
-            actor.__ray_ready__.remote(): number for number, actors in enumerate(self._members) if number != index for actor in actors
+            reference: PendingCall(number, actors, (reference,))
+            for number, actors in enumerate(self._members)
+            if number != index
+            for reference in [actor.__ray_ready__.remote() for actor in actors]
         }
         answered = self.ray.wait(list(others), num_returns=len(others), timeout=LOOK_SECONDS)[0] if others else []
         dead: dict[int, str] = {}
         for reference in answered:
             try:
-                self.ray.get(reference)
-            except self._gone as error:
-                dead[others[reference]] = str(error).partition("\n")[0]
+                self._result(others[reference], reference)
+            except ActorLost as lost:
+                dead[lost.index] = str(lost)
         return dead
 
     def _replace_member(self, index: int, reason: str) -> None:

@@ -93,6 +93,6 @@ def _check_slot(slot: int, update: UpdateStats, agreement: float, config: Learne
     if not (update.kl <= config.max_kl and update.ess >= min_ess):
         raise AdapterEffectError(
             f"slot {slot}: expected a KL between sampler and learner of at most {config.max_kl} (learner.max_kl) and an effective "
-            f"sample size of at least {config.min_ess} (learner.min_ess), got {update.kl:.2e} and {update.ess:.2f}. The sampler "
+            f"sample size of at least {min_ess} (learner.min_ess), got {update.kl:.2e} and {update.ess:.2f}. The sampler "
             "does not sample from the weights that learn; no weight was changed."
         )

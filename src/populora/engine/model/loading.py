@@ -114,7 +114,7 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def _check_tokenizer(tokenizer: Any, vocabulary: int, path: str) -> None:
-    """Raise `BaseModelError` for an empty tokenizer, as a folder without tokenizer files gives, or one of another model."""
+    """Raise `BaseModelError` for a tokenizer of another model, or one that cannot write a program."""
     text = "def f(x):\n    return x"
     ids = tokenizer.encode(text, add_special_tokens=False)
     if tokenizer.vocab_size > vocabulary:

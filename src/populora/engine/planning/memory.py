@@ -60,7 +60,7 @@ def plan_memory(config: Config, shape: ModelShape, assumed: Assumptions) -> Memo
         base, decoding = MemoryPart("engine and learner", "base", _base_bytes(config, shape)), _decoding(config, shape)
         return MemoryPlan((base, *decoding, *learner), decoding[0].bytes)
     engine = _engine(config, shape)
-    cache = sum(part.bytes for part in engine if part.name == CACHE) * min(config.engine.tensor_parallel, shape.kv_heads)
+    cache = sum(part.bytes for part in engine if part.name == CACHE) * _cache_shares(config, shape)
     base = MemoryPart("learner", "base", _base_bytes(config, shape, config.cluster.shards))
     overhead = _overhead("engine", config.engine.tensor_parallel, assumed)
     return MemoryPlan((*engine, *overhead, base, *learner), cache, config.engine.release_cache)
@@ -192,12 +192,16 @@ def _decoding(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     return cache, MemoryPart("engine", GRAPHS, graph_bytes(config, shape, layer))
 
 
+def _cache_shares(config: Config, shape: ModelShape) -> int:
+    """Return into how many parts vLLM spreads keys and values: with fewer heads than GPUs each GPU has one, and some have the same."""
+    return min(config.engine.tensor_parallel, shape.kv_heads)
+
+
 def check_vllm_cache(config: Config, shape: ModelShape) -> None:
-    """Raise `ConfigError` unless the cache holds one prompt and response. vLLM caches prompts as well, and spreads the heads of a row over
-    the engine's GPUs. With fewer heads than GPUs each GPU has one, and some have the same."""
+    """Raise `ConfigError` unless the cache holds one prompt and response. vLLM caches prompts as well."""
     play = config.selfplay
     longest = (play.max_prompt_tokens + play.max_response_tokens) * shape.kv_bytes(ITEMSIZE[config.base.dtype])
-    if (needed := -(-longest // min(config.engine.tensor_parallel, shape.kv_heads) >> 20)) > config.engine.cache_mb:
+    if (needed := -(-longest // _cache_shares(config, shape) >> 20)) > config.engine.cache_mb:
         raise ConfigError(
             f"engine.cache_mb is {config.engine.cache_mb}: a prompt and a response of full length, {play.max_prompt_tokens} + "
             f"{play.max_response_tokens} tokens, need {needed}. Raise it or lower selfplay's limits."
