@@ -2,7 +2,8 @@
 
     python -m benchmarks.claims.ideas       writes ideas.json; `run.py ideas` trains the runs
 
-Before all runs are there, ``taken`` is null; before those of the taken ideas together are, so is ``chosen``: what is to be confirmed.
+Before all runs of the finalists are there, ``taken`` is null; before those of the taken ideas together are, so is ``chosen``: what is to
+be confirmed. Runs that come later than the choice do not change it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.measuring import options, write_results
 
 COLUMNS = {
-    "accuracy": "validation accuracy: mean over solvers, of the problems that no teacher of any run proposed",
+    "accuracy": "validation accuracy: mean over solvers, of the problems that no teacher of any run proposed (later runs do not count)",
     "least valid": "validity of proposals in the last steps, of the teacher and type that has the lowest",
     "difficulty": "1 - solve rate of valid problems in the last steps",
     "lines": "lines of code of programs proposed in the last steps",
@@ -30,18 +31,18 @@ def main() -> None:
     tried, known = read_runs(args.out / "measured/ideas"), read_runs(args.out / "measured")
     references = {name: known.get(name, []) for name in IDEAS["references"]}
     arms = {name: runs for name, runs in references.items() if len(runs) == needed_runs()[name]} | tried  # nobody looks before the last one
-    alone = [run for arm, runs in arms.items() if arm != "together" for run in runs]  # or a later run would change what was taken
-    left_out = proposed(alone, "validation")
-    all_proposed = proposed((run for runs in arms.values() for run in runs), "validation")  # together, too, may leave problems out
-    values = {arm: [values_of(run, all_proposed if arm == "together" else left_out) for run in runs] for arm, runs in arms.items()}
+    choosing = [*references, *IDEAS["finalists"]]
+    left_out = proposed((run for arm in choosing for run in arms.get(arm, ())), "validation")
+    all_proposed = proposed((run for runs in arms.values() for run in runs), "validation")
+    values = {arm: [values_of(run, left_out if arm in choosing else all_proposed) for run in runs] for arm, runs in arms.items()}
     medians = {
         arm: {name: round(float(np.median([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()
     }
     counts = {arm: len(runs) for arm, runs in (references | tried).items()}
-    names, worse = taken(medians, counts), given_up(medians)
+    names = taken(medians, counts)
     fair = {arm: float(np.median([validation_accuracies([run], all_proposed).mean() for run in runs])) for arm, runs in arms.items()}
     results = {"columns": COLUMNS, "runs": counts, "left_out": len(left_out), "medians": medians}
-    results |= {"given_up": worse, "taken": names, "chosen": chosen(names, fair, counts)}
+    results |= {"taken": names, "chosen": chosen(names, fair, counts)}
     write_results(args.out / "ideas.json", results)
 
 
@@ -57,20 +58,12 @@ def values_of(run: MeasuredRun, left_out: Sequence[int]) -> dict[str, float]:
 
 
 def taken(medians: Medians, counts: Mapping[str, int]) -> list[str] | None:
-    """List the ideas that the rule puts together, the best first. None before all runs are there, but for those of ideas given up."""
-    worse = given_up(medians)
-    if any(counts.get(arm, 0) < needed for arm, needed in needed_runs().items() if arm not in worse):
+    """List the finalists that the rule puts together, the best first. None before all their runs are there."""
+    needed = needed_runs()
+    if any(counts.get(arm, 0) < needed[arm] for arm in [*IDEAS["references"], *IDEAS["finalists"]]):
         return None
-    gains = {name: medians[name]["accuracy"] - medians["4t4s"]["accuracy"] for name in IDEAS["arms"]}
+    gains = {name: medians[name]["accuracy"] - medians["4t4s"]["accuracy"] for name in IDEAS["finalists"]}
     return [name for name in sorted(gains, key=lambda name: -gains[name]) if gains[name] >= IDEAS["better"]][:3]
-
-
-def given_up(medians: Medians) -> list[str]:
-    """List the ideas that are below 4t4s by more than `worse`. There are none before all runs of 4t4s are there."""
-    if "4t4s" not in medians:
-        return []
-    least = medians["4t4s"]["accuracy"] - IDEAS["worse"]
-    return [name for name in IDEAS["arms"] if name in medians and medians[name]["accuracy"] < least]
 
 
 def needed_runs() -> dict[str, int]:

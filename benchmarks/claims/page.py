@@ -128,13 +128,12 @@ def progress_table(runs: Mapping[str, Sequence[MeasuredRun]]) -> str:
 
 def ideas_table(medians: ideas.Medians, counts: Mapping[str, int]) -> str:
     """Return a row an arm, the arms that ideas are compared with first, and what each changes."""
-    rows, worse = [], ideas.given_up(medians)
+    rows = []
     for name, needed in {**ideas.needed_runs(), "together": len(ideas.IDEAS["seeds"])}.items():
         changes = ideas.IDEAS["arms"].get(name, {}).get("settings", {}).items()
         values = [f"{medians[name][column]:.3g}" if name in medians else "" for column in ideas.COLUMNS]
         settings = ", ".join(f"`{setting} = {json.dumps(value)}`" for setting, value in changes)
-        runs = f"{counts.get(name, 0)} of {needed}{', given up' if name in worse else ''}"
-        rows.append((f"`{name}`", settings, runs, *values))
+        rows.append((f"`{name}`", settings, f"{counts.get(name, 0)} of {needed}", *values))
     return table(["arm", "settings", "runs", *ideas.COLUMNS], rows)
 
 

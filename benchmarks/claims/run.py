@@ -66,8 +66,9 @@ def runs_of(part: str, rates: Mapping[str, float], out: Path) -> list[Planned]:
         return planned_runs(rates)
     table = json.loads((out / "ideas.json").read_text()) if (out / "ideas.json").exists() else {}
     if part == "ideas":
-        going_on = [run for run in idea_runs(rates) if run.arm.partition("/")[2] not in table.get("given_up", ())]
-        return going_on + together_runs(rates, table.get("taken") or ())
+        runs, first = idea_runs(rates), {f"ideas/{name}" for name in PROTOCOL["ideas"]["finalists"]}
+        finalists, others = ([run for run in runs if (run.arm in first) is wanted] for wanted in (True, False))
+        return finalists + together_runs(rates, table.get("taken") or ()) + others
     if not table.get("chosen"):
         raise SystemExit("the ideas' table names no cure to confirm: train all ideas, then call benchmarks.claims.ideas")
     return confirmation_runs(rates, table["chosen"])
