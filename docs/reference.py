@@ -17,8 +17,8 @@ from populora.core.presets import FOLDER, RETENTION, preset_names, read_preset
 DOCS = Path(__file__).parent
 PAPER = "paper_4t4s"
 INTRODUCTION = (
-    "`python docs/reference.py` writes this page from the code. Every setting can be in a TOML file, under the heading of its section, or "
-    "a flag: `--learner.learning-rate 3e-3`. *Reading n* is row n of the [readings of the paper](decisions.md#readings-of-the-paper)."
+    "Every setting can be in a TOML file, under the heading of its section, or a flag: `--learner.learning-rate 3e-3`. *Reading n* is row "
+    "n of the [readings of the paper](decisions.md#readings-of-the-paper). `python docs/reference.py` writes this page from the code."
 )
 
 
@@ -104,6 +104,8 @@ def preset_page(name: str) -> str:
     """Describe a preset: command, hardware, time, what has been measured, and its settings beside the defaults."""
     preset, command = read_preset(name), "retention" if name.startswith(RETENTION) else "train"
     text = (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+    for said in (preset.summary, f"Hardware: {preset.hardware}.", f"Time: {preset.time}."):
+        text = text.replace(f"# {said}\n", "", 1)
     changed = flatten(tomllib.loads(text))
     lines = [f"# {name}", "", preset.summary, "", "```", f"populora {command} {name}", "```", ""]
     lines += [f"- Hardware: {preset.hardware}.", f"- Time: {preset.time}.", ""]

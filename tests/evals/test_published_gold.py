@@ -1,4 +1,4 @@
-"""The benchmarks' own solutions are right, and answers that cannot be right are not: the numbers of docs/evaluation.md."""
+"""The benchmarks' own solutions are right, and answers that cannot be right are not: the numbers of docs/measurements.md."""
 
 import pytest
 from benchmarks.evaluation.gold import Check, as_expected, checks_of, row

@@ -2,7 +2,8 @@
 
 The two zygotes of a pair have clocks of different days, so a value that depends on the clock differs between them however coarsely
 it is read (year, date, hour). This catches honest mistakes and cheap tricks: a program that calls the C library itself still gets the
-real time. Sleeping is not changed.
+real time. Sleeping is not changed. ``LD_PRELOAD`` would change the C library's clock, but disturb limits and threads. Disabling the
+clock by prctl would kill programs that only measure themselves.
 """
 
 import ctypes
