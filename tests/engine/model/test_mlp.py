@@ -15,6 +15,7 @@ from populora.engine.model.mlp import use_frozen_mlp
 @pytest.fixture
 def on_amd(monkeypatch):
     monkeypatch.setattr(products, "processor", lambda: "AMD EPYC")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     products.base_products.cache_clear()
     if not products.base_products().startswith("oneDNN"):
         pytest.skip("this torch has no oneDNN")

@@ -4,17 +4,16 @@ import pytest
 import torch
 
 from populora.engine.model import products
-from populora.engine.model.products import MIN_ROWS, base_products, multiply, use_base_products
-
-LIBRARIES = {"Intel(R) Xeon(R) Processor": "MKL", "": "MKL", "AMD EPYC": "oneDNN"}
+from populora.engine.model.products import MIN_ROWS, base_products, multiply, padded_rows, use_base_products
 
 
 @pytest.fixture
 def on_processor(monkeypatch):
     """Return a function that makes the choice for a processor of this name, on a torch with both libraries."""
 
-    def choose(name):
+    def choose(name, instructions="AVX512"):
         monkeypatch.setattr(products, "processor", lambda: name)
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
         monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
         base_products.cache_clear()
         return base_products()
@@ -23,9 +22,23 @@ def on_processor(monkeypatch):
     base_products.cache_clear()
 
 
-@pytest.mark.parametrize(("name", "library"), LIBRARIES.items())
-def test_the_processor_decides_and_the_words_say_it(on_processor, name, library):
-    assert on_processor(name).startswith(library)
+@pytest.mark.parametrize(
+    ("name", "instructions", "words"),
+    [
+        ("Intel(R) Xeon(R) Processor", "AVX512", "MKL (oneDNN is for AMD's processors, this is Intel(R) Xeon(R) Processor)"),
+        ("", "AVX512", "MKL (oneDNN is for AMD's processors, this is an unknown one)"),
+        ("AMD EPYC", "AVX512", "oneDNN (MKL is slower on AMD's processors)"),
+        ("AMD EPYC", "AVX2", "MKL (with AVX2 oneDNN is not faster)"),
+    ],
+)
+def test_the_processor_decides_and_the_words_say_it(on_processor, name, instructions, words):
+    assert on_processor(name, instructions) == words
+
+
+def test_batches_of_any_number_of_rows_are_products_of_few():
+    padded = {rows: padded_rows(rows) for rows in range(1, 8193)}
+    assert len(set(padded.values())) <= 56, "oneDNN keeps code for each of them"
+    assert all(rows <= padded[rows] < rows + max(MIN_ROWS, rows / 8) for rows in padded)
 
 
 def test_a_torch_without_the_operator_is_named(on_processor, monkeypatch):
@@ -34,7 +47,7 @@ def test_a_torch_without_the_operator_is_named(on_processor, monkeypatch):
     assert words.startswith("MKL") and "lacks oneDNN's linear operator" in words
 
 
-@pytest.mark.parametrize("rows", [1, MIN_ROWS, 77])
+@pytest.mark.parametrize("rows", [1, MIN_ROWS, 77, 96])
 @pytest.mark.parametrize("name", ["AMD EPYC", "Intel"])
 def test_values_and_gradient_are_those_of_the_linear_module(on_processor, name, rows):
     on_processor(name)

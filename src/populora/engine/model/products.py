@@ -1,6 +1,9 @@
 """The frozen base's products on the CPU: by oneDNN where MKL, torch's default, is slower.
 
 The choice depends on the processor and torch alone, never on a timing, so that equal seeds give equal bytes on one machine.
+
+oneDNN compiles code for each number of rows and keeps it. Batches of text hardly ever have the same number twice. So rows are padded with
+zeros to one of few numbers: else a run's memory grows by some 10 MB a step, to gigabytes.
 """
 
 from functools import cache
@@ -12,7 +15,7 @@ from torch import nn
 from populora.core.installed import processor
 
 MIN_ROWS = 32
-"""Rows from which oneDNN is faster than MKL on an AMD EPYC (`benchmarks.products`)."""
+"""Rows from which oneDNN is faster than MKL on an AMD EPYC with AVX-512 (`benchmarks.products`)."""
 
 
 @cache
@@ -22,6 +25,8 @@ def base_products() -> str:
         return "torch's default (it has no MKL)"
     if "amd" not in processor().lower():
         return f"MKL (oneDNN is for AMD's processors, this is {processor() or 'an unknown one'})"
+    if (instructions := torch.backends.cpu.get_cpu_capability()) != "AVX512":
+        return f"MKL (with {instructions} oneDNN is not faster)"
     if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
         return f"MKL (torch {torch.__version__} lacks oneDNN's linear operator)"
     return "oneDNN (MKL is slower on AMD's processors)"
@@ -32,10 +37,17 @@ def faster_products(x: torch.Tensor) -> bool:
     return _onednn(x) and len(x) >= MIN_ROWS
 
 
+def padded_rows(rows: int) -> int:
+    """Round ``rows`` up to a multiple of `MIN_ROWS` and of an eighth of the power of two below it: eight numbers an octave."""
+    step = max(MIN_ROWS, (1 << rows.bit_length()) // 16)
+    return -(-rows // step) * step
+
+
 def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Compute x [N, in] times weight [out, in] transposed, plus bias [out]. It has no gradient; ``weight`` may be a transposed view."""
     if faster_products(x):
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        rows = nn.functional.pad(x, (0, 0, 0, padded_rows(len(x)) - len(x)))
+        return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")[: len(x)]
     return nn.functional.linear(x, weight, bias)
 
 
