@@ -31,16 +31,18 @@ def main() -> None:
     tried, known = read_runs(args.out / "measured/ideas"), read_runs(args.out / "measured")
     references = {name: known.get(name, []) for name in IDEAS["references"]}
     arms = {name: runs for name, runs in references.items() if len(runs) == needed_runs()[name]} | tried  # nobody looks before the last one
-    choosing = [*references, *IDEAS["finalists"]]
-    left_out = proposed((run for arm in choosing for run in arms.get(arm, ())), "validation")
-    all_proposed = proposed((run for runs in arms.values() for run in runs), "validation")
-    values = {arm: [values_of(run, left_out if arm in choosing else all_proposed) for run in runs] for arm, runs in arms.items()}
+    first = [*references, *IDEAS["finalists"]]
+    left_out, deciding, everything = (
+        proposed((run for arm in names for run in arms.get(arm, ())), "validation") for names in (first, [*first, "together"], arms)
+    )
+    places = dict.fromkeys(arms, everything) | dict.fromkeys(first, left_out) | {"together": deciding}
+    values = {arm: [values_of(run, places[arm]) for run in runs] for arm, runs in arms.items()}
     medians = {
         arm: {name: round(float(np.median([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()
     }
     counts = {arm: len(runs) for arm, runs in (references | tried).items()}
     names = taken(medians, counts)
-    fair = {arm: float(np.median([validation_accuracies([run], all_proposed).mean() for run in runs])) for arm, runs in arms.items()}
+    fair = {arm: float(np.median([validation_accuracies([run], deciding).mean() for run in runs])) for arm, runs in arms.items()}
     results = {"columns": COLUMNS, "runs": counts, "left_out": len(left_out), "medians": medians}
     results |= {"taken": names, "chosen": chosen(names, fair, counts)}
     write_results(args.out / "ideas.json", results)
@@ -74,7 +76,7 @@ def needed_runs() -> dict[str, int]:
 def chosen(names: list[str] | None, accuracy: Mapping[str, float], counts: Mapping[str, int]) -> list[str] | None:
     """Return the ideas to confirm: those taken, all together or the best alone. None before that is known.
 
-    ``accuracy`` is by arm, without what the teachers of any arm proposed: those of all ideas together, too.
+    ``accuracy`` is by arm, without what the teachers of the references, of the finalists and of all together proposed.
     """
     if names is None or len(names) < 2:
         return names

@@ -139,6 +139,26 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
     assert rows[2].startswith("| `4t4s` |  | 8 of 8 | 0.5 |") and "| `learner.decay_steps = 200` | 2 of 2 |" in rows[7]
 
 
+def test_a_run_of_an_idea_that_is_no_finalist_does_not_change_what_is_confirmed(tmp_path, monkeypatch):
+    def run(arm, seed, right):
+        of_arm = run_with([right])
+        names = ("teacher/difficulty", "teacher/loc", "teacher/validity/T0/code_f")
+        of_arm.facts["contaminated"]["validation"] = [0] if arm == "several" else []
+        return replace(of_arm, name=f"{arm}-{seed}", curves={**of_arm.curves, **dict.fromkeys(names, np.ones(1))})
+
+    finalists, needed = PROTOCOL["ideas"]["finalists"], ideas.needed_runs()
+    answers = dict.fromkeys(PROTOCOL["ideas"]["references"], (0, 0, 0, 0)) | dict.fromkeys(finalists, (0, 0, 0, 1))
+    answers |= {finalists[0]: (0, 0, 1, 1), "together": (1, 1, 0, 1), "several": (1, 1, 1, 1)}
+    runs = {arm: [run(arm, seed, right) for seed in range(needed.get(arm, 2))] for arm, right in answers.items()}
+    monkeypatch.setattr(sys, "argv", ["ideas", "--out", str(tmp_path)])
+    for tried in ([*finalists, "together"], [*finalists, "together", "several"]):
+        folders = {"ideas": {arm: runs[arm] for arm in tried}, "measured": {arm: runs[arm] for arm in PROTOCOL["ideas"]["references"]}}
+        monkeypatch.setattr(ideas, "read_runs", lambda folder, folders=folders: folders[folder.name])
+        ideas.main()
+        chosen = json.loads((tmp_path / "ideas.json").read_text())["chosen"]
+        assert chosen == finalists[:3], "without problem 0, which a teacher of several proposed, the best alone would be as good"
+
+
 def test_ideas_are_compared_without_what_any_of_their_runs_proposed_and_with_arms_that_have_all_runs(tmp_path, monkeypatch):
     def run(arm, seed, proposed):
         of_arm = run_with([[1, 1, 0, 0]])
