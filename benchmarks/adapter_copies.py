@@ -26,8 +26,9 @@ ROUNDS = (PROMPTS, 4 * PROMPTS)
 
 def main() -> None:
     args = options(__doc__, Path(__file__).with_suffix(".json")).parse_args()
+    about = {"machine": machine("numpy")}
     cases = {case.name: simulate(case) for case in SIMULATIONS if case.adapters >= 64}
-    write_results(args.out, {"machine": machine("numpy"), "busiest engine over the mean, by copies": cases})
+    write_results(args.out, {**about, "busiest engine over the mean, by copies": cases})
 
 
 def simulate(case: Simulation) -> dict[str, Any]:

@@ -56,9 +56,10 @@ SIMULATIONS = [Simulation(adapters, ranks, name, seeds, goal) for adapters, rank
 def main() -> None:
     args = options(__doc__, Path(__file__).with_suffix(".json")).parse_args()
     step = {"prompts": PROMPTS, "samples": SAMPLES, "prompt_tokens": PROMPT_TOKENS, "longest": LONGEST}
+    about = {"machine": machine("numpy"), "step": step}
     with without_long_lived():
         balance = {case.name: simulate(case) for case in SIMULATIONS}
-    write_results(args.out, {"machine": machine("numpy"), "step": step, "balance": balance})
+    write_results(args.out, {**about, "balance": balance})
 
 
 def simulate(case: Simulation) -> dict[str, Any]:

@@ -39,9 +39,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--kills", type=int, default=12)
     args = parser.parse_args()
+    about = {"machine": machine("torch", "ray"), "steps": args.steps}
     with tempfile.TemporaryDirectory() as folder:
         results = measure(settings(args.steps), Path(folder), args.kills)
-    write_results(args.out, {"machine": machine("torch", "ray"), "steps": args.steps, **results})
+    write_results(args.out, {**about, **results})
 
 
 def settings(steps: int) -> Config:
@@ -62,7 +63,7 @@ def measure(config: Config, folder: Path, kills: int) -> dict[str, Any]:
         "publish_share": round(share, 5),
         "publish_goal_met": share < GOAL_PUBLISH,
         "kills": recoveries,
-        "recovery_goal_met": max(recoveries["seconds"]) < GOAL_RECOVERY,
+        "recovery_goal_met": max(recoveries["seconds"], default=0.0) < GOAL_RECOVERY,
         "bytes_as_without_kills": contents(folder / "killed") == contents(folder / "apart"),
     }
 

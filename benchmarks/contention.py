@@ -36,13 +36,14 @@ def main() -> None:
     parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=1)
     parser.add_argument("--steps", type=int, default=5)
     args = parser.parse_args()
+    about = {"machine": machine("populora", "torch"), "steps": args.steps - 1, "rounds": args.rounds}
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a run under way ends too
     seconds: dict[tuple[str, int, int], list[float]] = {}
     for _, preset, loops, threads in product(range(args.rounds), PRESETS, LOOPS, THREADS):
         with busy_loops(loops):
             seconds.setdefault((preset, loops, threads), []).extend(step_seconds(preset, threads, args.steps)[1:])
     rows = result_rows(seconds, os.cpu_count() or 1)
-    write_results(args.out, {"machine": machine("populora", "torch"), "steps": args.steps - 1, "rounds": args.rounds, "rows": rows})
+    write_results(args.out, {**about, "rows": rows})
 
 
 def result_rows(seconds: Mapping[tuple[str, int, int], Sequence[float]], cores: int) -> list[dict[str, float | str]]:

@@ -32,10 +32,10 @@ def main() -> None:
     parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=7)
     parser.add_argument("--old", metavar="COMMIT", default=OLD)
     args = parser.parse_args()
+    about = {"machine": machine("populora", "torch"), "rounds": args.rounds, "commits": commits(args.old)}
     measured, disturbance = measure_sources(WORKER, args.old, ROWS, min(ROWS), args.rounds)
     results = {f"{rows} rows": compare(measured[f"old {rows}"], measured[f"new {rows}"]) for rows in ROWS}
     bars = {name: bar(FASTER, result["old / new"]["median"], at_least=True) for name, result in results.items()}
-    about = {"machine": machine("populora", "torch"), "rounds": args.rounds, "commits": commits(args.old)}
     write_results(args.out, {**about, **results, "bars": bars, "noise": disturbance})
 
 

@@ -56,12 +56,13 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    about = {"machine": machine("torch", "ray"), "seed": args.seed}
     os.environ |= {**QUICK, MARK: uuid.uuid4().hex, "OMP_NUM_THREADS": "1"}
     shared = set(os.listdir(SHARED))
     with tempfile.TemporaryDirectory() as folder:
         results = measure(Path(folder), args.kills, args.seed)
     results |= {"processes_left": left_processes(), "shared_memory_left": sorted(set(os.listdir(SHARED)) - shared)}
-    write_results(args.out, {"machine": machine("torch", "ray"), "seed": args.seed, **results})
+    write_results(args.out, {**about, **results})
 
 
 def settings(steps: int) -> Config:

@@ -23,8 +23,8 @@ def main() -> None:
     parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=3)
     parser.add_argument("--old", metavar="COMMIT", default=OLD)
     args = parser.parse_args()
-    measured, disturbance = measure_sources(WORKER, args.old, CASES, "decode 1", args.rounds)
     about = {"machine": machine("populora", "torch"), "rounds": args.rounds, "commits": commits(args.old)}
+    measured, disturbance = measure_sources(WORKER, args.old, CASES, "decode 1", args.rounds)
     seconds = {name: [each["seconds"] for each in rounds] for name, rounds in measured.items()}
     write_results(args.out, {**about, **compare(seconds), "noise": disturbance})
 

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 8, 16, 32], help="teachers, and as many students; rising")
     parser.add_argument("--steps", type=int, default=5)
     args = parser.parse_args(arguments)
+    about = {"machine": machine("populora", "torch", "ray"), "nodes": NODES, "steps": args.steps}
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 100 << 20})
@@ -51,7 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for smaller, larger in pairwise(rows)
     }
     memory = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    about = {"machine": machine("populora", "torch", "ray"), "nodes": NODES, "steps": args.steps}
     write_results(args.out, {**about, "populations": rows, "controller, MiB": memory, "bars": bars})
 
 

@@ -9,7 +9,9 @@ import gc
 import json
 import os
 import resource
+import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,9 +40,23 @@ def options(description: str | None, out: Path | None, rounds: int | None = None
 
 
 def machine(*libraries: str) -> dict[str, Any]:
-    """Return the processor, its cores, the load before the measurement and the versions of ``libraries``."""
-    load = round(os.getloadavg()[0], 2)
-    return {"processor": processor(), "cores": os.cpu_count(), "load_before": load, **versions(libraries)}
+    """Return the processor, its cores, the load, the date, the commit and the versions of ``libraries``. Call it before measuring."""
+    load, date = round(os.getloadavg()[0], 2), time.strftime("%Y-%m-%d", time.gmtime())
+    source = {"commit": name} if (name := commit()) else {}
+    return {"processor": processor(), "cores": os.cpu_count(), "load_before": load, "date": date, **source, **versions(libraries)}
+
+
+def commit() -> str | None:
+    """Name the commit of the sources, with a + if the package or a benchmark's code differs from it. None outside a git repository."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        return None
+    name = git("rev-parse", "--short=12", "HEAD").decode().strip()
+    return name + "+" * bool(git("status", "--porcelain", "--", "src", "benchmarks/*.py"))
+
+
+def git(*arguments: str) -> bytes:
+    """Return what a git command prints."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout  # noqa: S607
 
 
 def write_results(path: Path | None, results: Any) -> None:

@@ -35,10 +35,11 @@ def main() -> None:
     if args.members:
         print(peak_bytes(args.members))
         return
+    about = {"machine": machine("torch")}
     peaks = {members: measure(members) for members in MEMBERS}
     measured = (peaks[MEMBERS[1]] - peaks[MEMBERS[0]]) / (MEMBERS[1] - MEMBERS[0])
     result = compare(measured, planned_bytes())
-    write_results(args.out, {"machine": machine("torch"), "peak MB": {n: round(peak / 1e6, 1) for n, peak in peaks.items()}, **result})
+    write_results(args.out, {**about, "peak MB": {n: round(peak / 1e6, 1) for n, peak in peaks.items()}, **result})
 
 
 def measure(members: int) -> int:

@@ -18,10 +18,11 @@ from benchmarks.speed.models import SHAPES, adapted_model, peft_model
 def main() -> None:
     parser = options(__doc__, Path(__file__).parent / "speed" / "multi_lora.json", rounds=15)
     args = parser.parse_args()
+    about = {"machine": machine("torch", "transformers", "peft"), "rounds": args.rounds}
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", module="transformers|peft")
     groups = {name: measure(args.rounds) for name, measure in GROUPS.items()}
-    write_results(args.out, {"machine": machine("torch", "transformers", "peft"), "rounds": args.rounds, **groups})
+    write_results(args.out, {**about, **groups})
 
 
 def ratios(times: Times, *pairs: tuple[str, str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.measuring import ROOT, bar, columns, machine, noise, options, ratio, seconds_below, take_turns, write_results
+from benchmarks.measuring import ROOT, bar, columns, git, machine, noise, options, ratio, seconds_below, take_turns, write_results
 
 from populora.core.presets import settings_file
 from populora.runs.metrics_log import METRICS, TIMINGS, read_log
@@ -64,11 +64,6 @@ def earlier_source(commit: str) -> Iterator[Path]:
         with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "src"))) as archive:
             archive.extractall(folder, filter="data")
         yield Path(folder) / "src"
-
-
-def git(*arguments: str) -> bytes:
-    """Return what a git command prints."""
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout  # noqa: S607
 
 
 def commits(old: str) -> dict[str, str]:

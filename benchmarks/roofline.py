@@ -2,24 +2,25 @@
 
     python -m benchmarks.roofline [--rounds 5] [--kernels torch]        writes roofline.json; two minutes
 
-The least time of a phase is the larger of FLOPs / attainable FLOP/s (the best product of `benchmarks.machine_limits`) and bytes /
-attainable bytes/s (reading memory). FLOPs are those that the result needs (`populora.engine.planning.step_time`), summed over all texts of
-the step. Bytes are the weights and adapters, read once by each forward and each backward, and keys and values; those of a prompt are read
-once for a token of all its responses. Decoding has the fewest steps that are possible: those of a proposal and its longest attempt, which
-are one after the other. All bytes count as coming from memory, although caches may hold a small base.
+The least time of a phase is the larger of FLOPs / attainable FLOP/s (the best product of MKL and oneDNN) and bytes / attainable bytes/s
+(reading memory), each that of the fastest round, because other work only slows the machine. FLOPs are those that the result needs
+(`populora.engine.planning.step_time`), summed over all texts of the step. Bytes are the weights and adapters, read once by each forward and
+each backward, and keys and values; those of a prompt are read once for a token of all its responses. Decoding has the fewest steps that are
+possible: those of a proposal and its longest attempt, which are one after the other. All bytes count as coming from memory, although caches
+may hold a small base.
 
 Every round repeats one step of a run with the preset's overlap. ``decode`` includes the head and the draw. ``rest of the sampler`` is the
 time between the calls of the decoder. Verification has no least time, so that of the step is the sum of prefill, decode and update.
 ``validate`` and ``judge`` mostly overlap with the sampler, and are no part of the step but for ``wait for verdicts``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import timeit
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.machine_limits import BYTES, SHAPES, measure_bandwidth, measure_products
 from benchmarks.measuring import bar, columns, machine, noise, options, spread, write_results
 from benchmarks.speed.replay import Replay, ReplayedStep, before_step, check_same
 from benchmarks.speed.timed_decoders import TimedDecoders
@@ -34,6 +35,10 @@ from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 from populora.engine.planning.step_time import Texts, base_flops, decode_flops, prompt_flops, train_flops, weight_bytes
 
 GOAL = 4.0
+SHAPES = ((2048, 1024, 1024), (2048, 896, 4864), (4096, 2048, 2048))
+"""Rows, inputs, outputs of the products."""
+BYTES = 512 << 20
+"""Of the array that is read: larger than the caches."""
 STEP = 3
 """The step of the run that is measured: adapters are trained before."""
 Groups = list[tuple[int, list[int]]]
@@ -65,7 +70,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def attainable(rounds: int) -> dict[str, float]:
     """Return the best rate of a product, 10^9 FLOP/s, and the rate of reading memory, 10^9 bytes/s."""
     best = max(rate for shape in SHAPES for rate in measure_products(*shape, rounds).values())
-    return {"GFLOP/s": best, "GB/s": measure_bandwidth(BYTES, rounds)["read"]}
+    return {"GFLOP/s": best, "GB/s": rate(BYTES, torch.ones(BYTES // 4).sum, rounds)}
+
+
+def measure_products(rows: int, inputs: int, outputs: int, rounds: int) -> dict[str, float]:
+    """Return 10^9 FLOP/s of one float32 product by library."""
+    x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+    cases: dict[str, Callable[[], object]] = {
+        "MKL": lambda: torch.nn.functional.linear(x, weight),
+        "oneDNN": lambda: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], ""),
+    }
+    return {name: rate(2 * rows * inputs * outputs, case, rounds) for name, case in cases.items()}
+
+
+def rate(amount: float, work: Callable[[], object], rounds: int) -> float:
+    """Return 10^9 units a second of wall time in the fastest round, after one that is not counted."""
+    work()
+    return round(1e-9 * amount / min(timeit.repeat(work, number=1, repeat=rounds)), 1)
 
 
 def measure(replay: Replay, first: ReplayedStep, decoders: TimedDecoders) -> dict[str, float]:

@@ -46,12 +46,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=sorted(ARMS), choices=sorted(ARMS), help="arms to run")
     parser.add_argument("settings", nargs="*", help="after `--`: further settings of all runs, such as --learner.learning-rate 3e-3")
     args = parser.parse_args()
+    about = {"machine": machine("populora", "torch"), "steps": args.steps, "settings": args.settings, "arms": ARMS}
     names = [f"{arm}-{seed}" for seed in range(args.seeds) for arm in ARMS if arm in args.only]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as jobs:
         measured = jobs.map(lambda name: train(name, Path(folder) / name, args.steps, args.settings), names)
         runs = dict(zip(names, measured, strict=True))
     others = [arm for arm in ARMS if arm in args.only and arm != "baseline"] if "baseline" in args.only else []
-    about = {"machine": machine("populora", "torch"), "steps": args.steps, "settings": args.settings, "arms": ARMS}
     against = {arm: differences(runs, arm, "baseline", list(runs[f"{arm}-0"])) for arm in others}
     by_seed = {arm: [runs[f"{arm}-{seed}"] for seed in range(args.seeds)] for arm in ARMS if arm in args.only}
     ends = {arm: {metric: merge([run[metric] for run in group]) for metric in group[0]} for arm, group in by_seed.items()}

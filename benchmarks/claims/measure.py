@@ -12,7 +12,6 @@ Solvers of earlier snapshots, and sampled answers, are for runs that answer the 
 import json
 import math
 import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import SAMPLES, read_suite
+from benchmarks.measuring import commit
 
 from populora.core.config import BaseConfig
 from populora.core.files import read_json
@@ -74,12 +74,6 @@ def cpu_seconds(folder: Path) -> float | None:
     """Add up the CPU time of a run. None if that of a part is not known."""
     used = sum(map(float, (folder / USED).read_text().split()))
     return None if math.isnan(used) else used
-
-
-def commit() -> str:
-    """Name the commit of the sources, with a + if tracked files differ from it."""
-    command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+"]
-    return subprocess.run(command, cwd=Path(__file__).parent, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _facts(folder: Path, every: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:

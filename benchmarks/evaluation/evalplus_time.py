@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation.grader import HERE, Parts, canonical, grade_command, items_of, keep, spent, write_lines
-from benchmarks.measuring import bar, columns, options, ratio, take_turns
+from benchmarks.evaluation.grader import HERE, LIBRARIES, Parts, canonical, grade_command, items_of, keep, spent, write_lines
+from benchmarks.measuring import bar, columns, machine, options, ratio, take_turns
 
 from populora.evals.eval_records import Item
 
@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--evalplus-python", required=True)
     parser.add_argument("--parallel", type=int, default=2, help="items that are graded at the same time")
     args = parser.parse_args()
+    about = machine(*LIBRARIES)
     path, items = items_of(BENCHMARK, args.data)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -44,7 +45,7 @@ def main() -> None:
         ways |= their_ways(path, items, args.parallel, args.evalplus_python, folder)
         rounds = take_turns(ways, args.rounds)
         part = {"evalplus_python": versions_of(args.evalplus_python), "items": len(items), **verdicts(folder), **figures(rounds)}
-    keep(args.out, {f"{BENCHMARK}, {args.parallel} at a time": part}, bars)
+    keep(args.out, about, {f"{BENCHMARK}, {args.parallel} at a time": part}, bars)
 
 
 def our_way(path: Path, items: Sequence[Item], workers: int, folder: Path) -> Way:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation.grader import HERE, Parts, canonical, items_of, keep, nothing
-from benchmarks.measuring import bar, options
+from benchmarks.evaluation.grader import HERE, LIBRARIES, Parts, canonical, items_of, keep, nothing
+from benchmarks.measuring import bar, machine, options
 
 from populora.core.files import digest
 from populora.evals.benchmarks import BENCHMARKS
@@ -106,12 +106,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=NAMES, choices=NAMES, metavar="BENCHMARK", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
+    about = machine(*LIBRARIES)
     for name in args.only:
         path, items = items_of(name, args.data)
         with open_grader(BENCHMARKS[name], args.workers) as grader:
             rows = [row(name, items, check, grader) for check in checks_of(name)]
         part = {"data_sha256": digest(path.read_bytes()), "rows": rows}
-        results = keep(args.out / "gold.json", {name: part}, bars)
+        results = keep(args.out / "gold.json", about, {name: part}, bars)
     (args.out / "gold.md").write_text(table(results), encoding="utf-8")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import POPULORA, machine, noise, own_seconds, write_results
+from benchmarks.measuring import POPULORA, noise, own_seconds, write_results
 
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.data import find_data, load_items
@@ -68,10 +68,12 @@ def spent(command: Sequence[str], log: Path, result: Path | None = None, environ
     return {**{name: round(value, 2) for name, value in seconds.items()}, **disturbance}
 
 
-def keep(out: Path, parts: Parts, bars: Callable[[Parts], dict[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Add parts to a result file; the bars are judged over all of its parts."""
-    known = json.loads(out.read_text())["parts"] if out.exists() else {}
-    whole = {**known, **parts}
-    results = {"machine": machine(*LIBRARIES), "parts": whole, "bars": bars(whole)}
+def keep(out: Path, about: Mapping[str, Any], parts: Parts, bars: Callable[[Parts], dict[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Add parts, each with the machine ``about``, to a result file; the bars are judged over all of its parts."""
+    known = json.loads(out.read_text()) if out.exists() else {"parts": {}}
+    earlier = {"machine": known["machine"]} if "machine" in known else {}  # older files have one machine for all parts
+    whole = {name: {**earlier, **part} for name, part in known["parts"].items()}
+    whole |= {name: {"machine": about, **part} for name, part in parts.items()}
+    results = {"parts": whole, "bars": bars(whole)}
     write_results(out, results)
     return results

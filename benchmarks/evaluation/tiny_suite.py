@@ -27,12 +27,13 @@ def main() -> None:
     parser = options(__doc__, HERE / "tiny_suite.json", rounds=3)
     parser.add_argument("--steps", type=int, default=10, help="of the run that is trained")
     args = parser.parse_args()
+    about = {"machine": machine(*LIBRARIES), "steps": args.steps}
     with tempfile.TemporaryDirectory() as temporary:
         run = Path(temporary) / "run"
         subprocess.run([*POPULORA, "train", str(CONFIG), "--steps", str(args.steps), "--out", str(run)], check=True)
         folders = [Path(temporary) / f"evaluation_{number}" for number in range(args.rounds)]
         rounds = [evaluate(["evaluate", str(run), "--suite", "tiny", "--members", "all"], folder) for folder in folders]
-        results = {"machine": machine(*LIBRARIES), "steps": args.steps, **scores(folders[-1])}
+        results = {**about, **scores(folders[-1])}
         results |= {"distinct_completions": distinct(folders[-1]), "rounds": len(rounds), "seconds": columns(rounds)}
     write_results(args.out, results | {"bars": bars(results)})
 

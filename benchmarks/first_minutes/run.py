@@ -39,12 +39,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("settings", nargs="*", help="after `--`: further settings of the runs, such as --steps 48")
     args = parser.parse_args()
+    about = {"machine": machine("populora", "torch"), "jobs": args.jobs, "settings": args.settings}
     curves = args.out.with_suffix("")
     curves.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as jobs:
         measure = partial(measure_run, root=Path(folder), curves=curves, settings=args.settings)
         runs = {preset: jobs.map(partial(measure, preset), range(args.seeds)) for preset in args.presets}
-    about = {"machine": machine("populora", "torch"), "jobs": args.jobs, "settings": args.settings}
     write_results(args.out, {**about, "presets": {preset: with_counts(list(of_preset)) for preset, of_preset in runs.items()}})
 
 

@@ -27,6 +27,7 @@ def main() -> None:
     parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=5)
     parser.add_argument("--only", nargs="*", default=list(available_operators()), choices=list(available_operators()))
     args = parser.parse_args()
+    about = {"machine": machine("torch")}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for seed, name in enumerate("ab"):
@@ -35,7 +36,7 @@ def main() -> None:
         cases = {"bare": lambda: spent(BARE)} | {name: lambda name=name: spent(command(folder, name)) for name in args.only}
         rounds = take_turns(cases, args.rounds)
     results = {
-        "machine": machine("torch"), "adapter_mib": round(size / 2**20, 1), "rounds": args.rounds, "goal_seconds": 3.0,
+        **about, "adapter_mib": round(size / 2**20, 1), "rounds": args.rounds, "goal_seconds": 3.0,
         "seconds": {name: columns(rows) for name, rows in rounds.items()},
     }  # fmt: skip
     write_results(args.out, results)

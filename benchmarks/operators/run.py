@@ -26,8 +26,8 @@ from populora.core.types import Lineage
 
 LAYERS, HIDDEN, KEY_VALUE, RANK = 28, 3584, 512, 32
 TARGETS = {"q_proj": HIDDEN, "k_proj": KEY_VALUE, "v_proj": KEY_VALUE, "o_proj": HIDDEN}
-SVD_OPERATORS = ("m1", "m3", "m6", "x3")
-"""The operators that decompose deltas."""
+SVD_OPERATORS = ("m1", "m3", "m6", "x3", "soup")
+"""The operators that decompose deltas. Results that are older than `soup` lack it."""
 
 
 def main() -> None:
@@ -127,7 +127,7 @@ def difference(model: Any, child: Adapter, module: str) -> float:
 def bars(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Judge the bars."""
     seconds = {name: spent["median"] for name, spent in results["children"].items()}
-    slowest = max(SVD_OPERATORS, key=lambda name: seconds[name])
+    slowest = max(seconds.keys() & set(SVD_OPERATORS), key=lambda name: seconds[name])
     other = max(seconds.keys() - set(SVD_OPERATORS), key=lambda name: seconds[name])
     peft, dense = results["peft"], results["dense"]
     return {

@@ -31,12 +31,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=40)
     args = parser.parse_args()
+    about = {"machine": machine("populora", "torch"), "steps": args.steps}
     rows = [row for seed in range(args.seeds) for row in measure(seed, args.steps)]
     table: dict[str, Any] = {}
     for group in dict.fromkeys(row["group"] for row in rows):
         accuracies = [row["accuracy"] for row in rows if row["group"] == group]
         table[group] = {"mean": round(fmean(accuracies), 4), "standard_error": round(stdev(accuracies) / len(accuracies) ** 0.5, 4)}
-    write_results(args.out, {"machine": machine("populora", "torch"), "steps": args.steps, "accuracy": table, "rows": rows})
+    write_results(args.out, {**about, "accuracy": table, "rows": rows})
 
 
 def measure(seed: int, steps: int) -> list[Row]:

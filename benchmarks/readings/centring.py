@@ -40,17 +40,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    runs: list[dict[str, Any]] = json.loads(args.out.read_text())["runs"] if args.out.exists() else []
+    known: dict[str, Any] = json.loads(args.out.read_text()) if args.out.exists() else {"runs": []}
+    earlier = {"machine": known["machine"]} if "machine" in known else {}  # older files have one machine for all runs
+    runs: list[dict[str, Any]] = [{**run, **earlier} for run in known["runs"]]
     done = {(run["arm"], run["seed"]) for run in runs}
     missing = [(arm, seed) for seed in range(args.seeds) for arm in ARMS if (arm, seed) not in done]
     about, lock = {"machine": machine("populora", "torch")}, Lock()
 
     def add(arm: str, seed: int) -> None:
-        run = train(arm, seed)
+        run = {**train(arm, seed), **about}
         with lock:
             runs.append(run)
             runs.sort(key=lambda run: (run["arm"], run["seed"]))
-            write_results(args.out, {**about, "means": means(runs), "runs": runs})
+            write_results(args.out, {"means": means(runs), "runs": runs})
 
     with ThreadPoolExecutor(args.jobs) as jobs:
         list(jobs.map(lambda pair: add(*pair), missing))
@@ -94,7 +96,7 @@ def means(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for arm in ARMS:
         rows = [{**run, "held_out": run["held_out"][-1]} for run in runs if run["arm"] == arm]
         table[arm] = {"seeds": len(rows)}
-        for name in (name for name in rows[0] if name not in ("arm", "seed")) if rows else ():
+        for name in (name for name in rows[0] if name not in ("arm", "seed", "machine")) if rows else ():
             values = [row[name] for row in rows]
             error = stdev(values) / len(values) ** 0.5 if len(values) > 1 and not name.startswith("lost") else 0.0
             table[arm][name] = sum(map(len, values)) if name.startswith("lost") else [round(fmean(values), 4), round(error, 4)]

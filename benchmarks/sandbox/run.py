@@ -13,13 +13,12 @@ from typing import Any
 
 from benchmarks.measuring import bar, machine, options, write_results
 from benchmarks.sandbox.endurance import CHUNK, measure_endurance
-from benchmarks.sandbox.speed import FORK, FORK_GUARDED, HERE, SUBPROCESS, SUBPROCESS_BASE, measure_speed, pool_name
+from benchmarks.sandbox.speed import FORK, FORK_GUARDED, HERE, SUBPROCESS, measure_speed, pool_name
 
 GROWTH_MB = 0.5
 """Growth of the private memory of all processes of the pool that counts as none."""
 BARS = {
     f"populora against {SUBPROCESS}": 8.0,
-    f"populora against {SUBPROCESS_BASE}": 8.0,
     f"populora by default, with 2 workers, against {SUBPROCESS}": 8.0,
     f"populora against {FORK_GUARDED}": 1.0,
     f"populora against {FORK}": 1.0,

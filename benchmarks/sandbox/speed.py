@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +16,11 @@ from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import PROFILES, Job, Verdict
 
 HERE = Path(__file__).parent
-SUBPROCESS = "subprocess, python -I -c"
-SUBPROCESS_BASE = "subprocess, python -I -c of the interpreter below the virtual environment, which the sandbox runs too"
-BASE = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+SUBPROCESS = "subprocess, python -I -S -c"
+"""The sandbox starts its interpreter without site-packages (-S), too."""
 FORK_GUARDED = "fork of a small parent, evalplus style, with guard"
 FORK = "fork of a small parent, bare"
-SUBPROCESSES = {SUBPROCESS: sys.executable, SUBPROCESS_BASE: BASE}
-SHARES = {SUBPROCESS: 0.25, SUBPROCESS_BASE: 0.1}
+SHARES = {SUBPROCESS: 0.25}
 """Programs in a burst, as a share of those of the faster ways: every burst is to take about as long."""
 
 Way = Callable[[list[int]], None]
@@ -61,8 +58,8 @@ def burst(way: Way, numbers: list[int]) -> Burst:
 def ratios(bursts: Mapping[str, Sequence[Burst]], tier: Tier) -> dict[str, dict[str, float]]:
     """Return ratios of programs a second within a round."""
     (once, pair), (check, pair_check) = ((pool_name(tier, workers, twice) for workers in (1, 2)) for twice in (False, True))
-    pairs = {f"populora against {other}": (once, other) for other in (*SUBPROCESSES, FORK_GUARDED, FORK)}
-    pairs |= {f"populora by default, with 2 workers, against {other}": (pair, other) for other in SUBPROCESSES}
+    pairs = {f"populora against {other}": (once, other) for other in (SUBPROCESS, FORK_GUARDED, FORK)}
+    pairs[f"populora by default, with 2 workers, against {SUBPROCESS}"] = (pair, SUBPROCESS)
     pairs |= {"two workers against one, once": (pair, once), "two workers against one, complete check": (pair_check, check)}
     rates = {name: [row["programs_per_second"] for row in rows] for name, rows in bursts.items()}
     return {title: ratio(rates, *names) for title, names in pairs.items()}
@@ -73,8 +70,7 @@ def start_ways(stack: ExitStack) -> tuple[dict[str, Way], Tier]:
     pools = {workers: stack.enter_context(SandboxPool(PROFILES["training"], workers, allow_weak=True)) for workers in (1, 2)}
     tier = pools[1].tier
     ways = {pool_name(tier, workers, twice): in_pool(pool, twice) for workers, pool in pools.items() for twice in (False, True)}
-    ways |= {name: in_subprocess(interpreter) for name, interpreter in SUBPROCESSES.items()}
-    return ways | {FORK_GUARDED: in_fork(stack, "--guard"), FORK: in_fork(stack)}, tier
+    return ways | {SUBPROCESS: in_subprocess, FORK_GUARDED: in_fork(stack, "--guard"), FORK: in_fork(stack)}, tier
 
 
 def program(number: int) -> str:
@@ -95,15 +91,12 @@ def is_value(verdict: Verdict, value: int) -> bool:
     return verdict.ok and verdict.values[0].literal == str(value)
 
 
-def in_subprocess(interpreter: str) -> Way:
-    def run(numbers: list[int]) -> None:
-        for number in numbers:
-            command = [interpreter, "-I", "-c", f"{program(number)}\nprint(repr(f(1)))"]
-            printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            if printed != f"{number + 1}\n":
-                raise SystemExit(f"a subprocess printed {printed!r}")
-
-    return run
+def in_subprocess(numbers: list[int]) -> None:
+    for number in numbers:
+        command = [sys.executable, "-I", "-S", "-c", f"{program(number)}\nprint(repr(f(1)))"]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        if printed != f"{number + 1}\n":
+            raise SystemExit(f"a subprocess printed {printed!r}")
 
 
 def in_fork(stack: ExitStack, *guard: str) -> Way:

@@ -11,6 +11,7 @@ The first runs had the learning rate of the presets of Python, 6e-3 (the arms ``
 so half of it was tried, with the same hypotheses and seeds. It is now the presets' rate.
 """
 
+import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,7 +65,7 @@ def main() -> None:
     with ThreadPoolExecutor(args.jobs) as jobs:
         list(jobs.map(lambda name: train(args.root / name, measured(args.out, name)), missing))
     results, lines = summarise(args.out / "measured")
-    write_results(args.out / "results.json", {"machine": machine("populora", "torch"), "steps": STEPS, "arms": ARMS, **results})
+    write_results(args.out / "results.json", {"steps": STEPS, "arms": ARMS, **results})
     (args.out / "table.md").write_text(lines, encoding="utf-8")
 
 
@@ -97,7 +98,8 @@ def measured(folder: Path, name: str) -> Path:
 
 
 def train(folder: Path, file: Path) -> None:
-    """Train or resume one run, and keep its curves, a row a step. The base is named in the metadata."""
+    """Train or resume one run, and keep its curves, a row a step. The base and the machine are named in the metadata."""
+    about = machine("populora", "torch")
     arm, seed = folder.name.rsplit("-", 1)
     if not (folder / "config.json").exists():
         flags = ["--seed", seed, "--steps", str(STEPS), "--threads", "1", "--out", str(folder)]
@@ -106,8 +108,8 @@ def train(folder: Path, file: Path) -> None:
         subprocess.run([*POPULORA, "resume", str(folder)], check=True, stdout=subprocess.DEVNULL)
     log = read_log(folder)
     curves = pa.table({name: [line.get(name) for line in log] for name in CURVES})
-    base = read_json(folder / "run.json")["base_sha256"]
-    pq.write_table(curves.replace_schema_metadata({"base_sha256": base}), file, compression="zstd")
+    facts = {"base_sha256": read_json(folder / "run.json")["base_sha256"], "machine": json.dumps(about)}
+    pq.write_table(curves.replace_schema_metadata(facts), file, compression="zstd")
 
 
 def table(runs: Mapping[str, dict], arms: Sequence[str], compared: Mapping[str, dict]) -> str:
