@@ -24,17 +24,19 @@ COLOURS = {
     "4t4s": "tab:blue",
 }
 BASELINES = ("baseline", "baseline_equal", "baseline_b128")
-"""The paper's single agent, and its controls."""
+"""The preset's single agent, and its controls."""
 BESIDE_CONTROLS = ("teacher/loc", "teacher/cyclomatic", "teacher/difficulty", "held_out/accuracy")
 """Measures that are also compared with the controls."""
 LAST = 20
 
 
 def main() -> None:
-    args = options(__doc__, HERE).parse_args()
-    measured = {file.stem: read_measured(file) for file in sorted((HERE / "measured").glob("*.parquet"))}
+    parser = options(__doc__, HERE)
+    parser.add_argument("--measured", type=Path, default=HERE / "measured", help="folder that run.py wrote")
+    args = parser.parse_args()
+    measured = {file.stem: read_measured(file) for file in sorted(args.measured.glob("*.parquet"))}
     if not measured:
-        raise SystemExit("no measured run: run.py makes them")
+        raise SystemExit(f"no measured run in {args.measured}: run.py makes them")
     check_alike(measured)
     runs = run_ends(measured)
     against = compare(runs)
