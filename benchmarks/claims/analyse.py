@@ -38,18 +38,26 @@ MEANS = ("arm", "measure", "mean", "sd", "values")
 
 def main() -> None:
     args = options(__doc__, HERE).parse_args()
-    suites = read_suites()
     runs = read_runs(args.out / "measured")
+    arms, planned = observe_arms(runs, args.out / "measured"), planned_observations()
+    write_results(args.out / "results.json", {**counts_of(runs, arms, planned), "claims": judge(arms, planned)})
+    write_means(args.out / "means.csv", means_of(arms, planned))
+
+
+def observe_arms(runs: Mapping[str, Sequence[MeasuredRun]], folder: Path) -> dict[str, Arm]:
+    """Compute the measures of all arms, of the derived ones and of the soups in ``folder``, too."""
+    suites = read_suites()
     arms = {arm: observe([[run] for run in of_arm], suites) for arm, of_arm in runs.items()}
     for name, derived in PROTOCOL["derived"].items():
         arms[name] = observe(in_groups(runs[derived["of"]], derived), suites)
-    soups = read_soups(args.out / "measured", chain.from_iterable(runs.values()))
-    arms |= {arm: observe_soups(of_arm, suites) for arm, of_arm in soups.items()}
-    planned = planned_observations()
+    soups = read_soups(folder, chain.from_iterable(runs.values()))
+    return arms | {arm: observe_soups(of_arm, suites) for arm, of_arm in soups.items()}
+
+
+def counts_of(runs: Mapping[str, Sequence[MeasuredRun]], arms: Mapping[str, Arm], planned: Mapping[str, int]) -> dict[str, Any]:
+    """Count each arm's observations, beside the planned ones, and the problems that its runs leave out."""
     counts = {arm: [len(arms[arm]["test"].values) if arms.get(arm) else 0, number] for arm, number in planned.items()}
-    results = {"runs": counts, "left_out": left_out(runs), "claims": judge(arms, planned)}
-    write_results(args.out / "results.json", results)
-    write_means(args.out / "means.csv", means_of(arms, planned))
+    return {"runs": counts, "left_out": left_out(runs)}
 
 
 def planned_observations() -> dict[str, int]:

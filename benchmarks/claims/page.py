@@ -27,7 +27,7 @@ SOLVED = {
 """Measures of the arms' table beside the whole test suite, with the titles of their columns."""
 SIGNS = {"+": "+", "-": "−"}
 PEAK = 125
-"""Of all snapshots accuracy is highest after this step."""
+"""Of the snapshots, the one after which the mean of most arms is highest. Chosen with the results known, so it exaggerates a fall."""
 LOST = 0.1
 """A teacher of whose proposals of a type a smaller share is valid has lost this type (`evolution.broken_valid_rate`)."""
 

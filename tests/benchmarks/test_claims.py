@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 
 import numpy as np
@@ -334,7 +335,40 @@ def test_a_soup_leaves_out_what_any_of_its_runs_proposed_and_its_gain_is_over_th
     assert arm["sampled"].values.tolist() == [6.0]
 
 
-def test_the_page_has_the_tables_of_the_committed_results():
+needs_runs = pytest.mark.skipif(not (page.HERE / "measured").exists(), reason="a source distribution has no runs of the claims")
+
+
+@cache
+def all_runs(folder):
+    """Read each folder once: it takes two seconds."""
+    return measures.read_runs(folder)
+
+
+@needs_runs
+def test_the_committed_ideas_and_learning_rates_are_those_of_the_measured_runs(tmp_path, monkeypatch):
+    (tmp_path / "measured").symlink_to(page.HERE / "measured")
+    monkeypatch.setattr(sys, "argv", ["ideas", "--out", str(tmp_path)])
+    monkeypatch.setattr(ideas, "read_runs", lambda folder: all_runs(folder.resolve()))
+    ideas.main()
+    campaign.chosen_rates(tmp_path)
+    for name in ("ideas.json", "pilot.json"):
+        assert (tmp_path / name).read_text() == (page.HERE / name).read_text(), "call python -m benchmarks.claims.page"
+
+
+@needs_runs
+def test_the_committed_means_are_those_of_the_measured_runs(tmp_path):
+    """Of the effects and their intervals only the runs, because drawing problems again takes long."""
+    runs, planned = all_runs(page.HERE / "measured"), analyse.planned_observations()
+    arms = analyse.observe_arms(runs, page.HERE / "measured")
+    analyse.write_means(tmp_path / "means.csv", analyse.means_of(arms, planned))
+    assert (tmp_path / "means.csv").read_text() == (page.HERE / "means.csv").read_text(), "call python -m benchmarks.claims.page"
+    results = json.loads((page.HERE / "results.json").read_text())
+    assert {name: results[name] for name in ("runs", "left_out")} == analyse.counts_of(runs, arms, planned)
+
+
+@needs_runs
+def test_the_page_has_the_tables_of_the_committed_results(monkeypatch):
+    monkeypatch.setattr(page, "read_runs", all_runs)
     text = page.PAGE.read_text(encoding="utf-8")
     assert page.filled(text, page.parts_of(page.HERE)) == text, "call python -m benchmarks.claims.page"
     with pytest.raises(SystemExit, match="has 0 places for claims"):
