@@ -19,7 +19,7 @@
 #   make test-gpu-vllm  install the CUDA build of vLLM into .vllm-gpu, then run the tests of test-vllm and test-qwen on one GPU; nothing calls it
 #
 #   make docs     build the documentation site into site/, and fail on a broken link
-#   make bench    measure many adapters in one batch, and a whole step against plain implementations (benchmarks/speed/*.json); an hour and a half
+#   make bench    measure many adapters in one batch, and a whole step against plain implementations (benchmarks/speed/*.json); about 50 minutes
 #
 # To take torch's small CPU wheel from PyTorch's own index:  make train PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
@@ -233,4 +233,4 @@ WITHOUT_PIP = $(shell $(PYTHON) -c 'import ensurepip' 2>/dev/null || echo --with
 	touch .venv/ray.stamp .venv/track.stamp .venv/browser.stamp $@
 
 clean:
-	rm -rf .venv .vllm .vllm-gpu .oldest .newest .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .vllm .vllm-gpu .oldest .newest .address build site .pytest_cache .ruff_cache .import_linter_cache .hypothesis

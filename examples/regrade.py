@@ -80,7 +80,8 @@ def verify(requests, domain, config):
     limits, tasks = config["sandbox"], config["tasks"]
     options = [text for name in ("cpu_seconds", "wall_seconds", "memory_mb") for text in (f"--{name.replace('_', '-')}", str(limits[name]))]
     options += ["--allow-weak"] if limits["allow_weak"] else []
-    command = ["populora", "verify", "--domain", domain, "--workers", "2", "--equality", tasks["equality"], *options]
+    options += ["--domain", domain, "--workers", "2", "--equality", tasks["equality"]]
+    command = [sys.executable, "-m", "populora.cli.main", "verify", *options]  # `populora verify` of this environment
     answered = subprocess.run(command, input="\n".join(requests), stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in answered.stdout.splitlines()]
 

@@ -82,7 +82,7 @@ class Acceptance:
     out: Path = RESULTS / "acceptance.json"
     prompts_per_type: int = 3840
     seed: int = 0
-    threads: int = 2
+    threads: int = 1
 
 
 def acceptance(arguments: Sequence[str]) -> int:
@@ -126,7 +126,7 @@ class Headroom:
     samples: int = 8
     rank: int = 8
     learning_rate: float = 3e-3
-    threads: int = 2
+    threads: int = 1
     log: Path = RESULTS / "headroom_curves.parquet"
 
 
