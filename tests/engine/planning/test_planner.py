@@ -26,7 +26,8 @@ def test_several_settings_are_advised_together_and_work(paper, planned):
         "engine.cache_mb = 37380"
     )
     learner = replace(config.learner, activation_checkpointing="layer", micro_batch_tokens=14_240)
-    assert not planned(replace(config, engine=replace(config.engine, release_cache=True), learner=learner)).fits
+    released = planned(replace(config, engine=replace(config.engine, release_cache=True), learner=learner))
+    assert not released.fits and suggest_fix(released) == "set engine.cache_mb = 37380"  # and nothing that is set already
     assert planned(replace(config, engine=replace(config.engine, release_cache=True, cache_mb=37_380), learner=learner)).fits
 
 

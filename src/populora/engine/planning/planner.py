@@ -68,10 +68,10 @@ def make_plan(config: Config, shape: ModelShape, hardware: Hardware, assumed: As
         response_tokens=min(assumed.response_tokens, limits.max_response_tokens),
         longest_response=min(assumed.longest_response or limits.max_response_tokens, limits.max_response_tokens),
     )
-    work = step_work(config, assumed)
-    memory = plan_memory(config, shape, assumed)
-    seconds = step_seconds(config, shape, hardware, assumed, work, memory)
-    return Plan(config, shape, hardware, idle, assumed, work, step_flops(config, shape, work), memory, seconds)
+    work, memory = step_work(config, assumed), plan_memory(config, shape, assumed)
+    flops = step_flops(config, shape, work)
+    seconds = step_seconds(config, shape, hardware, assumed, work, flops, memory)
+    return Plan(config, shape, hardware, idle, assumed, work, flops, memory, seconds)
 
 
 def check_context(config: Config, context: int) -> None:
@@ -134,7 +134,7 @@ def check_fits(plan: Plan) -> None:
 def _changes(plan: Plan) -> Iterator[Change]:
     """Changes that save memory, in order of the time that they may cost."""
     play, learner, engine, cluster = plan.config.selfplay, plan.config.learner, plan.config.engine, plan.config.cluster
-    if engine.backend == "vllm":
+    if engine.backend == "vllm" and not engine.release_cache:
         yield "engine", "release_cache", True
     if published_bytes(plan.config, plan.shape) > MANY_ADAPTERS * plan.hardware.bytes:
         for copies in COPIES:

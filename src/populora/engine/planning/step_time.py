@@ -8,6 +8,7 @@ Prompts and training are bound by FLOPs. Decoding is bound by the bytes that eac
 every row) or, with many rows, by FLOPs. A small model is bound by its host, which is not modelled: docs/plan.md.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from populora.core.config import Config
@@ -163,11 +164,16 @@ class StepSeconds:
 
 
 def step_seconds(
-    config: Config, shape: ModelShape, hardware: Hardware, assumed: Assumptions, work: StepWork, memory: MemoryPlan
+    config: Config,
+    shape: ModelShape,
+    hardware: Hardware,
+    assumed: Assumptions,
+    work: StepWork,
+    flops: Mapping[str, float],
+    memory: MemoryPlan,
 ) -> StepSeconds:
-    """Estimate the seconds of a step. An engine or a learner on n GPUs is n times as fast."""
-    flops, peak = step_flops(config, shape, work), hardware.teraflops * 1e12
-    engine_gpus, learners = config.engine.tensor_parallel, max(config.cluster.learners, 1)
+    """Estimate the seconds of a step from its `step_flops`. An engine or a learner on n GPUs is n times as fast."""
+    peak, engine_gpus, learners = hardware.teraflops * 1e12, config.engine.tensor_parallel, max(config.cluster.learners, 1)
     serial = config.selfplay.overlap == "off"
     phases = (work.proposals, work.attempts) if serial else (work.sampled,)
     rows = [resident_rows(config, shape, memory, texts) for texts in phases]
