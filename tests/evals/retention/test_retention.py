@@ -190,6 +190,12 @@ def test_a_variant_is_read_from_its_words():
     assert (crossover.name, crossover.strength, crossover.refactor, crossover.swapped) == ("x4 swapped", {}, "balanced", True)
 
 
+def test_the_name_of_an_operator_is_no_refactor(monkeypatch):
+    operator = replace(OPERATORS["m2"], name="my_refactor")
+    monkeypatch.setattr("populora.evals.retention.settings.get_operator", {operator.name: operator}.get)
+    assert read_variant("my_refactor", "balanced").operator is operator
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -203,7 +209,7 @@ def test_a_variant_is_read_from_its_words():
         ({"operators": ("m6 sigma=0.2",)}, "retention: operator 'm6 sigma=0.2'"),
         ({"operators": ("m1 swapped",)}, "has one parent, so nothing can be swapped"),
         ({"operators": ("m3 refactor=even",)}, "expected one of revive, balanced, got 'even'"),
-        ({"operators": ("m2 refactor=balanced",)}, "takes no refactor"),
+        ({"operators": ("m2 refactor=balanced",)}, "operator 'm2' splits no singular values"),
         ({"operators": ("m6",)}, "operator 'm6' needs lora.rank 3 or more, got 2"),
         ({"seeds": ()}, "seeds is (): expected distinct"),
         ({"seeds": (1, 1)}, "expected distinct"),

@@ -125,15 +125,14 @@ def read_variant(text: str, refactor: str) -> Variant:
     name, *words = text.split() or [""]
     operator, swapped = get_operator(name), "swapped" in words
     strength = parse_strengths((word for word in words if word != "swapped"), f"'{text}', a strength is given twice")
-    chosen = str(strength.pop("refactor", refactor))
-    if chosen not in get_args(Refactor):
+    chosen = str(strength.pop("refactor", ""))
+    if chosen not in ("", *get_args(Refactor)):
         raise ConfigError(f"'{text}', refactor: expected one of {', '.join(get_args(Refactor))}, got '{chosen}'")
-    if "refactor" in text and not operator.takes_refactor:
-        raise ConfigError(f"'{text}': operator '{operator.name}' splits no singular values, so it takes no refactor")
+    operator.check_refactor(chosen)
     if swapped and operator.arity != 2:
         raise ConfigError(f"'{text}': operator '{operator.name}' has one parent, so nothing can be swapped")
     operator.check_strength(strength)
-    return Variant(" ".join([operator.name, *words]), operator, strength, chosen, swapped)
+    return Variant(" ".join([operator.name, *words]), operator, strength, chosen or refactor, swapped)
 
 
 def load_settings(path: Path) -> RetentionConfig:
