@@ -47,7 +47,7 @@ def test_retention_rows_are_the_counts_of_the_cells(runs, tmp_path):
     expected = [
         {"seed": cell["seed"], "snapshot": 4, "adapter": name, "step": step, "task": task, "correct": " ".join(map(str, counts))}
         for cell in cells
-        for step, adapters in enumerate(cell["curve"])
+        for step, adapters in enumerate(cell["curve"], 5)  # the step after the snapshot
         for name, tasks in adapters.items()
         for task, counts in tasks.items()
     ]

@@ -44,14 +44,14 @@ def retention_figures(study: Study) -> list[Figure | MissingFigure]:
 
 
 def _rows(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the correct answers by cell, trained adapter, step and task."""
+    """Return the correct answers by cell, trained adapter, global step and task."""
     return [
         {
-            "seed": cell["seed"], "snapshot": cell["snapshot"], "adapter": adapter, "step": index, "task": task,
+            "seed": cell["seed"], "snapshot": cell["snapshot"], "adapter": adapter, "step": step, "task": task,
             "correct": " ".join(map(str, correct)),
         }
         for cell in cells
-        for index, step in enumerate(cell["curve"])
-        for adapter, tasks in step.items()
+        for step, adapters in enumerate(cell["curve"], cell["snapshot"] + 1)
+        for adapter, tasks in adapters.items()
         for task, correct in tasks.items()
     ]  # fmt: skip
