@@ -9,7 +9,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None, sto
         seeds = [seed for seed in seeds if seed[0].task.domain not in lacking]
         seeds += _base_seeds(run, [task for task in tasks if task.domain in lacking], remark, stop)
     for task, count in count_seeds(seeds, tasks).items():
-        if not count and wanted:
+        if not count:
             raise ConfigError(
                 f"'{file}' has no problem of {task}: choose a base that knows the domain '{task.domain}', or put a seeds.jsonl next to the "
                 "prompts of the domain's package"
@@ -115,16 +115,16 @@ def _read(run: Run, file: Path, *remedy: str) -> Seeds:
 @contextmanager
 def _locked(file: Path, remark: Callable[[str], None]) -> Iterator[None]:
     """Lock ``file``, so that runs which begin together do not make its seeds twice. Raises `RunDirectoryError`."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = file.with_suffix(".lock").open("ab")
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            remark(f"waiting for another run, which makes the seed problems of this base: {file}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError as error:
-        fault = f"seed problems cannot be kept in '{file.parent}': {error.strerror}"
-        raise RunDirectoryError(f"{fault}. Name another folder with POPULORA_SEEDS.") from error
-    with lock:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(file.with_suffix(".lock").open("ab"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                remark(f"waiting for another run, which makes the seed problems of this base: {file}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            fault = f"seed problems cannot be kept in '{file.parent}': {error.strerror}"
+            raise RunDirectoryError(f"{fault}. Name another folder with POPULORA_SEEDS.") from error
         yield

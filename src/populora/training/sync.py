@@ -13,10 +13,12 @@ PROBES = 2
 def check_sync(run: Run, members: Sequence[Member]) -> None:
     """Raise `AdapterEffectError` unless every trained adapter differs from the base, and sampler and learner have the same ones.
 
-    The probes are the newest problems: late in a run, members are so sure of the oldest that a difference would hardly show.
+    The probes are the newest problems: late in a run, members are so sure of the oldest that a difference would hardly show. If all were
+    dropped from the buffer, it is the identity.
     """
     outputs = next(task for task in run.config.task_types if task.kind is Kind.OUTPUT)
-    prompts = [run.solve_prompt(problem) for problem in run.buffer.problems(outputs)[-PROBES:]]
+    problems = run.buffer.problems(outputs)[-PROBES:] or [identity_problem(outputs)]
+    prompts = [run.solve_prompt(problem) for problem in problems]
     check_adapter_sync(run.learner, run.sampler, run.bank, prompts, [member.slot for member in members])
 
 
