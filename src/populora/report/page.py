@@ -24,7 +24,6 @@ from populora.report.many_members import too_many
 from populora.report.rendering import CSS_VARIABLES, svg
 from populora.report.run_data import RunData
 from populora.runs.highlights import highlights, lost_domains
-from populora.runs.metrics_log import read_log
 from populora.runs.style import plural
 from populora.sandbox.runner import PYTHON
 
@@ -87,7 +86,7 @@ def _highlights(study: Study) -> list[str]:
     main = study.main.runs[0] if study.main else None
     sentences: list[str] = []
     for run in sorted(runs, key=lambda run: run is not main):
-        log, domains = read_log(run.folder), run.config.domains
+        log, domains = run.metric_lines, run.config.domains
         said = highlights(log, run.config.evaluation.problems_per_type, domains) if run is main else lost_domains(log, domains)
         sentences += [f"{run.name}: {sentence}" if len(runs) > 1 else sentence for sentence in said]
     return sentences

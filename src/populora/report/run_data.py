@@ -59,12 +59,16 @@ class RunData:
         return recorded_steps(self.folder)
 
     @cached_property
+    def metric_lines(self) -> Sequence[Mapping[str, float]]:
+        return read_log(self.folder, METRICS)
+
+    @cached_property
     def metrics(self) -> Log:
-        return self._log(METRICS)
+        return _by_columns(self.metric_lines)
 
     @cached_property
     def timings(self) -> Log:
-        return self._log(TIMINGS)
+        return _by_columns(read_log(self.folder, TIMINGS))
 
     def ending(self, domain: str) -> str:
         """Return what ends the names of a domain's metrics in the log: ``/sql`` in a run of several domains, nothing in one of it alone."""
@@ -74,12 +78,12 @@ class RunData:
         """Read columns of a table (a key of `populora.runs.step_columns.SCHEMAS`), by default over all steps."""
         return read_table(self.folder, name, self.recorded if steps is None else steps, columns)
 
-    def _log(self, name: str) -> Log:
-        lines = read_log(self.folder, name)
-        columns: dict[str, Array] = {}
-        for index, line in enumerate(lines):
-            for key, value in line.items():
-                if key not in columns:
-                    columns[key] = np.full(len(lines), np.nan)
-                columns[key][index] = value
-        return Log(columns.pop("step", np.empty(0)).astype(np.int64), columns)
+
+def _by_columns(lines: Sequence[Mapping[str, float]]) -> Log:
+    columns: dict[str, Array] = {}
+    for index, line in enumerate(lines):
+        for key, value in line.items():
+            if key not in columns:
+                columns[key] = np.full(len(lines), np.nan)
+            columns[key][index] = value
+    return Log(columns.pop("step", np.empty(0)).astype(np.int64), columns)
