@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from populora.core.errors import ConfigError
 from populora.core.files import digest, json_bytes, read_json, write_file
-from populora.core.installed import processor, versions
+from populora.core.installed import MISSING, processor, versions
 from populora.core.invocation import install_extra, pip_install
 from populora.domains.sql import DOMAIN
 from populora.evals.benchmarks import Benchmark, Grading
@@ -111,7 +111,7 @@ class GraderPool:
 def missing_libraries(benchmark: Benchmark) -> str:
     """Return the message about libraries to install before this benchmark can be graded; empty if there are none."""
     installed = versions(GRADERS[benchmark.grading].libraries)
-    absent = [name for name, version in installed.items() if version == "not installed"]
+    absent = [name for name, version in installed.items() if version == MISSING]
     if not absent:
         return ""
     needs = f"grading {benchmark.name} needs {', '.join(absent)}: `{install_extra('evaluate')}`"

@@ -1,5 +1,5 @@
 """Runs: the files and the displays of a run.
 
 The run directory and its lock (`directory`), checkpoints, the record of a step and its Parquet tables, metrics, loggers, the live display
-and the closing summary. It imports core and adapters. Start with `step_record`, then `metrics`.
+and the closing summary. It imports domains and the rooms below. Start with `step_record`, then `metrics`.
 """

@@ -21,7 +21,7 @@ from populora.core.config import Config
 from populora.core.config_file import to_mapping
 from populora.core.errors import ConfigError
 from populora.core.files import json_bytes, read_json, write_file
-from populora.core.installed import versions
+from populora.core.installed import MISSING, versions
 from populora.core.invocation import install_extra, pasteable
 from populora.runs.metrics_log import METRICS, TIMINGS, read_log
 
@@ -123,7 +123,7 @@ LOGGERS: dict[str, Callable[[], Logger]] = {"tensorboard": TensorBoard, "trackio
 def check_loggers(track: Sequence[str]) -> None:
     """Raise `ConfigError` before a run for a library that is not installed, and for W&B without an account to write to."""
     for name in track:
-        if versions((name,))[name] == "not installed":
+        if versions((name,))[name] == MISSING:
             raise ConfigError(f"track has '{name}', which is not installed. `{install_extra(name)}` installs it.")
     if "wandb" in track:
         wandb = import_module("wandb")

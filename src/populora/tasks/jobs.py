@@ -39,6 +39,6 @@ def reason_of(verdict: Verdict) -> str:
     A program that grows without end meets the CPU limit or the memory limit by chance. Both are one reason, so that equal seeds
     give equal records.
     """
-    if verdict.kind is VerdictKind.TIMEOUT or verdict.reason in ("memory", "exception:MemoryError"):
+    if verdict.kind is VerdictKind.TIMEOUT or verdict.reason == "memory":
         return "out_of_resources"
     return f"{verdict.kind}:{verdict.reason}" if verdict.reason else str(verdict.kind)

@@ -114,7 +114,7 @@ class _Unpad(torch.autograd.Function):
 
 
 def _with_prompt(blocks: list[torch.Tensor], index: int, group: torch.Tensor) -> torch.Tensor:
-    """Prepend to block ``at`` the prompts of its rows: [rows, kv heads, P + length, d]."""
+    """Prepend to block ``index`` the prompts of its rows: [rows, kv heads, P + length, d]."""
     return torch.cat((blocks[0].index_select(0, group), blocks[index]), 2)
 
 
