@@ -32,7 +32,7 @@ from populora.runs.checkpoint import load_checkpoint
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import TIMINGS, read_log
 from populora.runs.tables import read_children, read_table
-from populora.sandbox.complexity import program_fingerprint
+from populora.sandbox.complexity import fingerprint, normal_form
 from populora.tasks.parsing import parse_solution
 from populora.training.evaluation import load_held_out
 from populora.training.loop import build_run
@@ -92,7 +92,7 @@ def _facts(folder: Path, every: Mapping[str, Sequence[Problem]]) -> dict[str, An
 def contaminated(folder: Path, problems: Sequence[Problem]) -> list[int]:
     """List the places of the problems whose program a teacher of the run proposed."""
     written = set(pc.unique(read_table(folder, "proposals", columns=["fingerprint"])["fingerprint"]).to_pylist())
-    return [place for place, problem in enumerate(problems) if program_fingerprint(problem.program) in written]
+    return [place for place, problem in enumerate(problems) if fingerprint(normal_form(problem.program)) in written]
 
 
 def answer_rows(folder: Path, every: Mapping[str, Sequence[Problem]]):

@@ -17,7 +17,7 @@ from populora.core.files import read_json
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import read_log
 from populora.runs.tables import read_table
-from populora.sandbox.complexity import program_fingerprint
+from populora.sandbox.complexity import fingerprint, normal_form
 from populora.tasks.parsing import reasons
 from populora.training.evaluation import held_out_suite
 
@@ -95,6 +95,6 @@ def _from_tables(folder: Path, step: int) -> dict[str, float]:
 
 def _suite_programs_proposed(folder: Path) -> int:
     """Count the programs of the held-out suite that the run's teachers wrote: nothing keeps them from it."""
-    suite = {program_fingerprint(problem.program) for problem in held_out_suite(read_config(folder))}
+    suite = {fingerprint(normal_form(problem.program)) for problem in held_out_suite(read_config(folder))}
     written = pc.unique(read_table(folder, "proposals")["fingerprint"]).to_pylist()
     return len(suite.intersection(written))

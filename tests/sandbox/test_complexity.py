@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from radon.complexity import cc_visit
 from radon.raw import analyze
 
-from populora.sandbox.complexity import ProgramComplexity, measure, program_fingerprint
+from populora.sandbox.complexity import fingerprint, measure, normal_form
 
 # The six programs of the paper's figure "Generator outputs at matched training steps" with its labels
 # (AST depth, cyclomatic, LOC). The figure prints no variable counts: the fourth number follows our definition.
@@ -22,7 +22,7 @@ def f(s: str) -> bool:
             return False
     return True
 """,
-        ProgramComplexity(9, 3, 6, 2),
+        (9, 3, 6, 2),
     ),
     "teacher step 5": (
         """\
@@ -36,7 +36,7 @@ def f(arr: list[int]) -> list[int]:
 
 print(f([1, 2, 3, 4, 5, 6, 7]))
 """,
-        ProgramComplexity(9, 2, 8, 2),
+        (9, 2, 8, 2),
     ),
     "baseline step 50": (
         """\
@@ -48,7 +48,7 @@ def f(input_string: str) -> str:
             result += char
     return result
 """,
-        ProgramComplexity(6, 3, 7, 3),
+        (6, 3, 7, 3),
     ),
     "teacher step 50": (
         """\
@@ -63,14 +63,14 @@ def f(nums: list[int]) -> list[int]:
 
     return result
 """,
-        ProgramComplexity(9, 3, 8, 6),
+        (9, 3, 8, 6),
     ),
     "baseline step 100": (
         """\
 def f(number: int) -> int:
     return number * 3
 """,
-        ProgramComplexity(5, 1, 2, 0),
+        (5, 1, 2, 0),
     ),
     "teacher step 100": (
         """\
@@ -81,7 +81,7 @@ def f(data: list[dict[str, int]]) -> int:
             state_sum += entry['value']
     return state_sum
 """,
-        ProgramComplexity(8, 3, 6, 2),
+        (8, 3, 6, 2),
     ),
 }
 
@@ -90,7 +90,7 @@ def f(data: list[dict[str, int]]) -> int:
 def test_labels_of_the_papers_figure_are_ours_and_radons(name):
     source, expected = PRINTED[name]
     assert measure(source) == expected
-    assert (cc_visit(source)[0].complexity, analyze(source).sloc) == (expected.cyclomatic, expected.loc)
+    assert (cc_visit(source)[0].complexity, analyze(source).sloc) == expected[1:3]
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_labels_of_the_papers_figure_are_ours_and_radons(name):
 )
 def test_cyclomatic_counts_what_radon_counts_too(body, cyclomatic):
     source = f"def f(x):\n    {body}\n"
-    assert measure(source).cyclomatic == cyclomatic
+    assert measure(source)[1] == cyclomatic
     assert cc_visit(source)[0].complexity == cyclomatic
 
 
 @pytest.mark.parametrize("expression", ["1 if x else 2", "[a for a in x if a]"])
 def test_conditional_expressions_and_filters_are_not_in_the_papers_list(expression):
     source = f"def f(x):\n    return {expression}\n"
-    assert measure(source).cyclomatic == cc_visit(source)[0].complexity - 1
+    assert measure(source)[1] == cc_visit(source)[0].complexity - 1
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_conditional_expressions_and_filters_are_not_in_the_papers_list(expressi
     ],
 )
 def test_lines_of_code_are_lines_with_a_token(source, loc):
-    assert measure(source).loc == loc
+    assert measure(source)[2] == loc
 
 
 @pytest.mark.parametrize(
@@ -148,20 +148,20 @@ def test_lines_of_code_are_lines_with_a_token(source, loc):
     ],
 )
 def test_variables_are_distinct_bound_names_without_parameters(source, variables):
-    assert measure(source).variables == variables
+    assert measure(source)[3] == variables
 
 
 def test_long_operator_chain_does_not_exhaust_the_stack():
     source = "x = " + "+".join(["1"] * 2000)
-    assert measure(source).ast_depth > 1000
-    assert program_fingerprint(source) != program_fingerprint(source + "+1")
+    assert measure(source)[0] > 1000
+    assert fingerprint(normal_form(source)) != fingerprint(normal_form(source + "+1"))
 
 
 def test_fingerprint_ignores_layout_comments_and_docstrings():
     plain = "def f(x):\n    return x + 1\n"
     dressed = '"""Module."""\n# note\n\ndef f( x ):\n    "Doc."\n    return (x+1)  # sum\n'
-    assert program_fingerprint(plain) == program_fingerprint(dressed)
-    assert len(program_fingerprint(plain)) == 64
+    assert fingerprint(normal_form(plain)) == fingerprint(normal_form(dressed))
+    assert len(fingerprint(normal_form(plain))) == 64
 
 
 @given(
@@ -170,11 +170,11 @@ def test_fingerprint_ignores_layout_comments_and_docstrings():
 def test_fingerprints_are_equal_exactly_when_the_dumped_trees_are(lines):
     source, shuffled = "\n".join(lines), "\n".join(sorted(lines))
     same_tree = ast.dump(ast.parse(source)) == ast.dump(ast.parse(shuffled))
-    assert (program_fingerprint(source) == program_fingerprint(shuffled)) == same_tree
+    assert (fingerprint(normal_form(source)) == fingerprint(normal_form(shuffled))) == same_tree
 
 
 @given(st.lists(st.sampled_from(["x = 1", "# note", "", "y = x", "for i in [1]:\n    z = i", "if y:\n    pass"]), max_size=8))
 def test_comments_and_blank_lines_change_no_metric(lines):
     bare = [line for line in lines if line and not line.startswith("#")]
     assert measure("\n".join(lines)) == measure("\n".join(bare))
-    assert program_fingerprint("\n".join(lines)) == program_fingerprint("\n".join(bare))
+    assert fingerprint(normal_form("\n".join(lines))) == fingerprint(normal_form("\n".join(bare)))

@@ -35,21 +35,6 @@ class Metric:
     """What it counts, a sentence for the report's captions, such as ``Lines with code.``"""
 
 
-def no_rules(tasks: TasksConfig) -> tuple[str, ...]:
-    """Ban nothing."""
-    return ()
-
-
-def wrong(answer: str, expected: str) -> str:
-    """Name every wrong output ``wrong``."""
-    return "wrong"
-
-
-def no_facts() -> dict[str, str]:
-    """Name nothing."""
-    return {}
-
-
 OTHER_FENCES = ("input", "output", "message")
 """Languages of the fences that hold the other parts of a problem."""
 _FENCE = re.compile(r"[a-z0-9+#._-]*")
@@ -80,11 +65,11 @@ class Domain:
     """How a program's input is printed: ``f({inputs})`` in Python."""
     lexer: str = "text"
     """The language's name for highlighting."""
-    rules: Callable[[TasksConfig], tuple[str, ...]] = no_rules
+    rules: Callable[[TasksConfig], tuple[str, ...]] = lambda tasks: ()
     """What programs may not use, in the words of the runner."""
-    explain: Callable[[str, str], str] = wrong
+    explain: Callable[[str, str], str] = lambda answer, expected: "wrong"
     """Name the reason why an answered output (text) is not the expected one (text)."""
-    facts: Callable[[], Mapping[str, str]] = no_facts
+    facts: Callable[[], Mapping[str, str]] = dict
     """Versions of what decides verdicts on this machine, such as a library of the runner. A run resumes only under the same ones."""
 
     def __post_init__(self) -> None:

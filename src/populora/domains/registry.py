@@ -16,7 +16,6 @@ from populora.core.errors import ConfigError, did_you_mean
 from populora.core.types import TaskType
 from populora.domains import python, sql
 from populora.domains.declaration import Domain
-from populora.sandbox.pool import limits_of
 from populora.sandbox.protocol import Limits
 from populora.sandbox.runner import PYTHON, Runner
 
@@ -78,7 +77,8 @@ def runner_of(domain: Domain) -> Runner:
 
 def sandbox_limits(config: Config) -> Limits:
     """Return the sandbox limits of a run, with the runners of its domains."""
-    return replace(limits_of(config.sandbox), runners=runners_of(config.domains))
+    box = config.sandbox
+    return Limits(box.cpu_seconds, box.wall_seconds, box.memory_mb, box.max_output_chars, runners=runners_of(config.domains))
 
 
 def _entries(name: str) -> list[EntryPoint]:

@@ -14,7 +14,6 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from populora.core.config import SandboxConfig
 from populora.core.errors import ConfigError, SandboxFault
 from populora.core.types import VerdictKind
 from populora.sandbox.layers import Tier, isolation
@@ -174,11 +173,6 @@ class SandboxPool:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.close(now=kind is not None)
-
-
-def limits_of(box: SandboxConfig) -> Limits:
-    """Return the limits of these settings."""
-    return Limits(box.cpu_seconds, box.wall_seconds, box.memory_mb, box.max_output_chars)
 
 
 def _is_too_long(job: Job, longest: int) -> bool:

@@ -99,8 +99,7 @@ def parse_output(text: str) -> Any:
 def measure(program: str) -> tuple[list[int], str]:
     """Compute the four metrics of `populora.sandbox.complexity`, and the text that identifies the program."""
     try:
-        measured = complexity.measure(program)
-        return [measured.ast_depth, measured.cyclomatic, measured.loc, measured.variables], complexity.normal_form(program)
+        return [*complexity.measure(program)], complexity.normal_form(program)
     except Exception as error:
         raise Refused("syntax") from error
 

@@ -6,8 +6,7 @@ import pytest
 import tests.domains.sql.corpus  # noqa: F401 - it adds the cases
 from tests.domains.sql.corpus_case import CASES, Case, holds
 
-from populora.domains.sql import runner
-from populora.domains.sql.names import REASONS
+from populora.domains.sql import REASONS, runner
 from populora.domains.sql.runner import guard
 from populora.sandbox.runner import Refused
 

@@ -9,7 +9,7 @@ from tests.domains.sql.corpus_case import CASES, Case, holds
 from populora.core.errors import SandboxUnavailableError
 from populora.core.types import VerdictKind
 from populora.domains.registry import runners_of
-from populora.domains.sql.names import REASONS
+from populora.domains.sql import REASONS
 from populora.sandbox.layers import isolation
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.process import Zygote

@@ -6,7 +6,7 @@ from tests.domains.sql.corpus_case import NUMBERS
 from populora.core.config import TasksConfig
 from populora.core.types import Example, Generation, Problem, task_types
 from populora.domains.registry import runners_of
-from populora.domains.sql.names import REASONS
+from populora.domains.sql import REASONS
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
 from populora.tasks.attempts import SolveRequest

@@ -3,8 +3,7 @@
 import pytest
 from tests.domains.sql.test_sql_corpus import outcome
 
-from populora.domains.sql import runner
-from populora.domains.sql.names import MEASURES, REASONS
+from populora.domains.sql import MEASURES, REASONS, runner
 from populora.sandbox.runner import Refused
 
 BY_HAND = {  # statement: joins, nesting, clauses, columns

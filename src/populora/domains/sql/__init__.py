@@ -10,8 +10,24 @@ from importlib.metadata import version
 from populora.core.errors import ConfigError
 from populora.core.types import Example
 from populora.domains.declaration import Domain, Metric
-from populora.domains.sql.names import MEASURES, REASONS
 from populora.sandbox.runner import Runner
+
+MEASURES = (
+    ("joins", 0, 4, "Joins: tables joined to others."),
+    ("nesting", 0, 4, "Nesting: SELECTs around the innermost."),
+    (
+        "clauses", 0, 12,
+        "Clauses: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, DISTINCT, set operations, AND, OR, CASE and windows.",
+    ),
+    ("columns", 1, 12, "Columns: names of tables and columns."),
+)  # fmt: skip
+"""Name, range and meaning of each measure, in the order of `populora.domains.sql.runner.measures.measure_tree`. Values may lie outside."""
+
+REASONS = (
+    "malformed_database", "value_coerced", "malformed_table", "not_one_select", "unparsable_statement", "forbidden_construct",
+    "unknown_name", "statement_error", "too_many_steps", "too_many_rows", "unsupported_value", "value_too_long",
+)  # fmt: skip
+"""The reasons that the runner refuses with."""
 
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 

@@ -17,19 +17,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators.breeding import breed
 from populora.adapters.operators.similarity import basis_cosine
+from populora.adapters.peft_format import WEIGHTS_FILE, load_adapter, peft_files
+from populora.adapters.peft_settings import CONFIG_FILE
 from populora.core.errors import AdapterError
+from populora.core.files import check_digest, digest, write_durably
 from populora.core.rng import stream
 from populora.core.types import Lineage
 from populora.engine.bank import Birth
-from populora.engine.model import member_files
 from populora.engine.model.segments import SegmentMap
 
 STATE = ("master", "first_moment", "second_moment", "steps", "ranks", "alphas")
 """The bank's tensors that make up the state of a slot."""
+OPTIMISER = ("first_moment", "second_moment", "steps")
+"""What a slot's state has beyond its adapter."""
 Shape = tuple[int, int]
 """(in, out) of a linear module."""
 Stacked = tuple[torch.Tensor, torch.Tensor]
@@ -150,16 +155,31 @@ class LoraBank:
         return [lineage for _, lineage in children]
 
     def write_adapters(self, folder: Path, slots: Mapping[str, int], base: str, targets: Sequence[str]) -> dict[str, str]:
-        """See `populora.engine.bank.Bank.write_adapters`."""
-        return member_files.write_adapters(self, folder, slots, base, targets)
+        """See `populora.engine.bank.Bank.write_adapters`. Raises `RunDirectoryError` when the disk refuses."""
+        digests: dict[str, str] = {}
+        for name, slot in slots.items():
+            for file, data in peft_files(self.adapter(slot), base, targets).items():
+                write_durably(folder / name / file, data)
+                digests[f"{name}/{file}"] = digest(data)
+        return digests
 
     def write_optimiser(self, folder: Path, slots: Mapping[str, int]) -> dict[str, str]:
-        """See `populora.engine.bank.Bank.write_optimiser`."""
-        return member_files.write_optimiser(self, folder, slots)
+        """See `populora.engine.bank.Bank.write_optimiser`. Raises `RunDirectoryError` when the disk refuses."""
+        digests: dict[str, str] = {}
+        for name, slot in slots.items():
+            data = save({part: getattr(self, part)[slot : slot + 1].cpu() for part in OPTIMISER})
+            write_durably(folder / f"{name}.safetensors", data)
+            digests[f"{name}.safetensors"] = digest(data)
+        return digests
 
     def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int], digests: Mapping[Path, str]) -> None:
         """See `populora.engine.bank.Bank.read`."""
-        member_files.read(self, adapters, optimiser, slots, digests)
+        for name, slot in slots.items():
+            state = optimiser / f"{name}.safetensors"
+            for path in (*(adapters / name / file for file in (CONFIG_FILE, WEIGHTS_FILE)), state):
+                check_digest(path, digests[path])
+            self.load(slot, load_adapter(adapters / name))
+            self.restore({**self.state([slot]), **load_file(state)}, [slot])
 
     def sync(self, slot: int | slice = slice(None)) -> None:
         """Update the model's copy of the master. In float32 there is no copy."""

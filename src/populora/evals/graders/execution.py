@@ -14,8 +14,7 @@ from functools import cache
 
 from populora.core.config import TasksConfig
 from populora.core.types import task_types
-from populora.domains.sql import DOMAIN
-from populora.domains.sql.names import REASONS
+from populora.domains.sql import DOMAIN, REASONS
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
 from populora.evals.graders.harness_call import grade_of, run_jobs

@@ -1,4 +1,4 @@
-"""The complexity of a statement: four counts, in the order of `populora.domains.sql.names.MEASURES`."""
+"""The complexity of a statement: four counts, in the order of `populora.domains.sql.MEASURES`."""
 
 from sqlglot import exp
 
