@@ -19,8 +19,9 @@ from rich.text import Text
 from populora.cli.arguments import parse
 from populora.core.errors import ConfigError
 from populora.core.output import OutputConsole
-from populora.core.types import Kind, TaskType
+from populora.core.types import TaskType
 from populora.domains.registry import domain_of
+from populora.report.explorer import ASKED
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import latest_run
 from populora.runs.style import ROLE_COLOURS, plural, printable
@@ -29,7 +30,6 @@ from populora.runs.tables import read_table
 
 Row = Mapping[str, Any]
 TEACHER, STUDENT = ROLE_COLOURS["teacher"], ROLE_COLOURS["student"]
-SOUGHT = {Kind.INPUT: "input", Kind.OUTPUT: "output", Kind.PROGRAM: "program"}
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _problem(problem: Row, facts: str, attempts: Sequence[Row], measures: Sequen
     task = TaskType(problem["task"])
     domain = domain_of(task)
     title = Text.assemble(
-        (problem["author"], f"bold {TEACHER}"), f"  {task}  {problem['problem_id']}  asks for the {SOUGHT[task.kind]}  {facts}"
+        (problem["author"], f"bold {TEACHER}"), f"  {task}  {problem['problem_id']}  asks for the {ASKED[task.kind]}  {facts}"
     )
     program = Syntax(printable(problem["program"]), domain.lexer, theme="ansi_dark", background_color="default")
     examples = [_example(domain.call, example, note) for side, note in (("shown", ""), ("hidden", "  hidden")) for example in problem[side]]

@@ -79,14 +79,14 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
     return value
 
 
-def load_config(path: Path) -> Config:
-    """Read settings from a TOML file. Raises `ConfigError`."""
+def load_config(path: Path, kind: type = Config) -> Any:
+    """Read settings, of a run or of another ``kind``, from a TOML file. Raises `ConfigError`."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read the configuration '{path}': {error.strerror}. `populora init` writes one to start from.") from error
     try:
-        return from_mapping(tomllib.loads(content.decode()))
+        return from_mapping(tomllib.loads(content.decode()), kind)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{path}' is not valid TOML: {error}") from error
 

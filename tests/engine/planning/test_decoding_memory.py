@@ -14,7 +14,6 @@ from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.decoding_memory import (
     CUDA_PAGE,
     PAGE,
-    SMALLEST_GRAPH,
     cache_bytes,
     graph_bytes,
     graph_sizes,
@@ -22,7 +21,6 @@ from populora.engine.planning.decoding_memory import (
     page_tokens,
 )
 from populora.engine.planning.memory import GRAPHS, plan_memory
-from populora.engine.sampling import graph_decoder
 from populora.engine.sampling.decoder_pool import DecoderPool
 
 SHAPE = read_base_shape(BaseConfig())
@@ -111,7 +109,6 @@ def test_graphs_are_counted_for_the_sizes_that_a_decoder_captures(adapted, rows)
         decoder([5] * live, [0] * live)
         sizes |= {size for size, _ in decoder._graphs}
     assert sizes == graph_sizes(rows, rows)
-    assert graph_decoder.SMALLEST == SMALLEST_GRAPH
 
 
 def test_captured_graphs_are_a_part_of_an_engine_on_cuda_alone(seven, paper, planned):

@@ -24,13 +24,11 @@ from populora.engine.model import mlp
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.fusion import fuse_norms
-from populora.engine.model.head import CHUNK_ELEMENTS
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.planning.decoding_memory import PREFILL_TOKENS, inprocess_rows, rows_at_a_time
 from populora.engine.planning.memory import (
     ACTIVATIONS,
     CACHE,
-    CHUNK,
     COLLECTIVES,
     HEAD,
     OVERHEAD,
@@ -111,10 +109,6 @@ def _saved_bytes(layers: int, dtype: str, checkpointing: str, fused: bool) -> fl
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden = adapted.forward(packed.ids, packed.positions, packed.segments, packed.plan)
     return sum(storage.nbytes() for storage in kept.values()) / len(hidden)
-
-
-def test_the_chunk_of_logits_is_the_head_s_own():
-    assert CHUNK_ELEMENTS["cuda"] == CHUNK
 
 
 def test_the_rows_at_a_time_fill_the_cache_with_whole_pages():

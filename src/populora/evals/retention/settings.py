@@ -5,7 +5,6 @@ operator at its defaults, ``"x4 swapped"`` has its parents in the other order, `
 ``"m3 refactor=balanced"`` splits singular values in another way.
 """
 
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
@@ -31,7 +30,7 @@ from populora.core.config import (
     TasksConfig,
 )
 from populora.core.config_check import check
-from populora.core.config_file import from_mapping
+from populora.core.config_file import load_config
 from populora.core.errors import ConfigError
 from populora.core.types import Lineage, task_types
 from populora.sandbox.runner import PYTHON
@@ -137,12 +136,7 @@ def read_variant(text: str, refactor: str) -> Variant:
 
 def load_settings(path: Path) -> RetentionConfig:
     """Read and check a TOML file. Raises `ConfigError`."""
-    try:
-        config = from_mapping(tomllib.loads(path.read_bytes().decode()), RetentionConfig)
-    except OSError as error:
-        raise ConfigError(f"cannot read '{path}': {error.strerror}; `populora init retention` writes one to start from") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{path}' is not valid TOML: {error}") from error
+    config: RetentionConfig = load_config(path, RetentionConfig)
     check_settings(config)
     return config
 
