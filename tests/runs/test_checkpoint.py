@@ -82,13 +82,13 @@ def test_a_checkpoint_that_makes_way_while_it_is_read_is_not_an_error(tmp_path, 
 def test_only_the_newest_are_kept(tmp_path):
     assert load_checkpoint(tmp_path) is None
     for step in range(5):
-        save_checkpoint(tmp_path, Checkpoint(step, TENSORS, {"step": step}), keep=2)
+        save_checkpoint(tmp_path, Checkpoint(step, TENSORS, {"step": step}), 2, adapters_only(adapters_of(step, "T0"), *BASE))
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_00003", "step_00004"]
 
 
 def test_that_of_a_stop_takes_the_place_of_no_other(tmp_path):
     for step, kept in ((10, [10]), (15, [10, 15]), (17, [10, 17]), (20, [10, 20]), (25, [20, 25]), (30, [20, 30])):
-        save_checkpoint(tmp_path, Checkpoint(step, TENSORS, {"step": step}), keep=2, every=10)
+        save_checkpoint(tmp_path, Checkpoint(step, TENSORS, {"step": step}), 2, adapters_only(adapters_of(step, "T0"), *BASE), every=10)
         assert checkpoint_steps(tmp_path) == kept
 
 
@@ -105,9 +105,9 @@ def test_those_of_every_nth_step_stay_and_their_members_are_found(tmp_path):
 
 
 def test_a_second_checkpoint_of_a_step_is_refused(tmp_path):
-    save_checkpoint(tmp_path, Checkpoint(1, TENSORS, STATE), keep=1)
+    save_checkpoint(tmp_path, Checkpoint(1, TENSORS, STATE), 1, adapters_only(adapters_of(0, "T0"), *BASE))
     with pytest.raises(RunDirectoryError, match="exists already"):
-        save_checkpoint(tmp_path, Checkpoint(1, TENSORS, {}), keep=1)
+        save_checkpoint(tmp_path, Checkpoint(1, TENSORS, {}), 1, adapters_only(adapters_of(0, "T0"), *BASE))
     loaded = load_checkpoint(tmp_path)
     assert loaded and loaded.state == STATE
 

@@ -158,14 +158,6 @@ def test_too_few_parents_is_a_clear_error():
         choose_parents(members, members[:1], 2, EvolutionConfig(), np.random.default_rng(0))
 
 
-def test_roles_never_mix():
-    mixed = [*teachers(1.0), Member("S0", Role.STUDENT, 1, Rating(), Lineage("S0", 0, 0))]
-    with pytest.raises(PopuloraError, match="one role"):
-        weakest(mixed, 0.5, 1.0, 10)
-    with pytest.raises(PopuloraError, match="one role"):
-        choose_parents(mixed, [], 1, EvolutionConfig(), np.random.default_rng(0))
-
-
 @pytest.mark.parametrize(
     ("parents", "expected"),
     [

@@ -77,7 +77,7 @@ WriteMembers = Callable[[Path], Mapping[str, str]]
 
 
 def save_checkpoint(
-    folder: Path, checkpoint: Checkpoint, keep: int, write_members: WriteMembers | None = None, keep_every: int = 0, every: int = 1
+    folder: Path, checkpoint: Checkpoint, keep: int, write_members: WriteMembers, keep_every: int = 0, every: int = 1
 ) -> Path:
     """Write the checkpoint into the run ``folder``, point ``adapters`` to it, and remove all but the ``keep`` newest.
 
@@ -95,10 +95,9 @@ def save_checkpoint(
     with new_folder(path) as part:
         for name, data in files.items():
             write_durably(part / name, data)
-        digests = {name: digest(data) for name, data in files.items()} | dict(write_members(part) if write_members else {})
+        digests = {name: digest(data) for name, data in files.items()} | dict(write_members(part))
         write_durably(part / MANIFEST, json_bytes({"format": FORMAT, "step": checkpoint.step, "sha256": digests}))
-    if write_members:
-        link_adapters(folder)
+    link_adapters(folder)
     remove_parts(folder / FOLDER)
     *older, newest = checkpoint_steps(folder)
     newest_ones = [*(step for step in older if step % every == 0), newest][-keep:]

@@ -2,10 +2,10 @@
 
 Members are ranked within their role by the lower confidence bound mu - k sigma. The bottom ``cull_fraction`` is replaced, parents
 come from the top half. As a control, ``evolution.cull = "random"`` replaces anybody. Three rules go beyond the paper's text. A newborn is
-passed over at the first evolution after its birth, unless
-``evolution.protect_newborns`` is off. A teacher that hardly makes a valid problem of some type is broken: it plays no games with that
-type, so that its rating does not fall for it, and it hardly gets a signal to learn the type again. It is replaced first, and chosen as a
-parent last (``evolution.broken_valid_rate``). A child is rated like its parents, with a larger sigma.
+passed over at the first evolution after its birth, unless ``evolution.protect_newborns`` is off. A teacher that hardly makes a valid
+problem of some type is broken: it plays no games with that type, so that its rating does not fall for it, and it hardly gets a signal to
+learn the type again. It is replaced first, and chosen as a parent last (``evolution.broken_valid_rate``). A child is rated like its
+parents, with a larger sigma.
 """
 
 import math
@@ -62,7 +62,6 @@ def broken_teachers(valid_rates: Mapping[str, float], settings: EvolutionConfig)
 
 def _by_strength(members: Sequence[Member], settings: EvolutionConfig, step: int, rates: Mapping[str, float]) -> list[Member]:
     """Sort the members of one role, weakest first. A broken newborn does not go first: it would be spared, and the others with it."""
-    _check_one_role(members)
     broken = broken_teachers(rates, settings)
 
     def strength(member: Member) -> tuple[bool, float, float, int]:
@@ -98,7 +97,6 @@ def choose_parents(
 
     The culled are no parents, and broken teachers rank last. Raises `PopuloraError` when there are too few.
     """
-    _check_one_role(members)
     gone = {member.id for member in culled}
     broken = broken_teachers(valid_rates or {}, settings)
 
@@ -115,9 +113,3 @@ def choose_parents(
 def child_rating(parents: Sequence[Rating], child_sigma: float) -> Rating:
     """Return a newborn's rating: the parents' mean mu, and the largest of their sigmas but at least ``child_sigma``."""
     return Rating(fmean(parent.mu for parent in parents), max(child_sigma, *(parent.sigma for parent in parents)))
-
-
-def _check_one_role(members: Sequence[Member]) -> None:
-    roles = {member.role for member in members}
-    if len(roles) > 1:
-        raise PopuloraError(f"expected members of one role, got {', '.join(sorted(roles))}: replacement never crosses roles")

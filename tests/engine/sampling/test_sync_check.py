@@ -21,30 +21,29 @@ from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.sync_check import agreement_of, check_adapter_sync
 
 PROBES = ("<solve><code_o>def f(x):", "<propose><code_i>")
+SLOTS = (0, 1, 2)
 
 
-def test_adapters_that_work_pass_with_their_effect(adapted, sampler):
-    effects = check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES)
-    assert sorted(effects) == [0, 1, 2]
-    assert min(effects.values()) > 1e-3
+def test_adapters_that_work_pass(adapted, sampler):
+    check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES, SLOTS)
 
 
 def test_untrained_adapters_need_no_effect(adapted, sampler):
     adapted.bank.initialise(0)
-    assert check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES) == {}
+    check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES, SLOTS)
 
 
 def test_a_trained_adapter_at_scale_zero_stops_the_run(make_adapted, tokenizer):
     adapted = make_adapted(alpha=0.0)
     with pytest.raises(AdapterEffectError, match="slot 0: a trained adapter must change"):
-        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), InProcessSampler(adapted, tokenizer, 0), adapted.bank, PROBES)
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), InProcessSampler(adapted, tokenizer, 0), adapted.bank, PROBES, SLOTS)
 
 
 def test_a_trained_adapter_without_effect_among_others_stops_the_run(adapted, sampler):
     idle = adapted.bank.adapter(1)
     adapted.bank.load(1, dataclasses.replace(idle, modules={name: (0 * a, b) for name, (a, b) in idle.modules.items()}))
     with pytest.raises(AdapterEffectError, match="slot 1: a trained adapter must change"):
-        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES)
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES, SLOTS)
 
 
 @pytest.mark.parametrize("budget", [1, 64])
@@ -71,17 +70,17 @@ def test_a_first_step_that_bfloat16_rounds_away_stops_the_run_and_names_the_lear
     signs = {name: (a, torch.where(torch.rand(b.shape) < 0.5, -step, step)) for name, (a, b) in adapter.modules.items()}  # as Adam's first
     adapted.bank.load(0, dataclasses.replace(adapter, modules=signs))
     with pytest.raises(AdapterEffectError, match=r"learner\.learning_rate is too small") if stops else nullcontext():
-        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), InProcessSampler(adapted, tokenizer, 0), adapted.bank, PROBES)
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), InProcessSampler(adapted, tokenizer, 0), adapted.bank, PROBES, [0])
 
 
 def test_a_sampler_with_stale_weights_stops_the_run(adapted, make_adapted, tokenizer):
     stale = InProcessSampler(make_adapted(), tokenizer, 0)
-    check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), stale, adapted.bank, PROBES)
+    check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), stale, adapted.bank, PROBES, SLOTS)
     child = adapted.bank.adapter(1)
     adapted.bank.load(1, dataclasses.replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
     check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), stale, adapted.bank, PROBES, slots=(0, 2))
     with pytest.raises(AdapterEffectError, match="slot 1: sampler and learner must agree"):
-        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), stale, adapted.bank, PROBES)
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), stale, adapted.bank, PROBES, SLOTS)
 
 
 class Rounded:
@@ -104,9 +103,9 @@ def test_sampler_and_learner_may_differ_twice_as_much_as_on_the_bare_base(adapte
     learner, rounded = InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, error, True, count=99)
     learner.agreement = agreement_of(learner, rounded, PROBES)
     assert learner.agreement == pytest.approx(allowed, rel=0.1)
-    check_adapter_sync(learner, rounded, adapted.bank, PROBES)
+    check_adapter_sync(learner, rounded, adapted.bank, PROBES, SLOTS)
     with pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree"):
-        check_adapter_sync(learner, Rounded(rounded, 4 * allowed, True), adapted.bank, PROBES)
+        check_adapter_sync(learner, Rounded(rounded, 4 * allowed, True), adapted.bank, PROBES, SLOTS)
 
 
 def test_a_sampler_of_another_base_stops_the_run(adapted, sampler):
@@ -124,7 +123,7 @@ def refused_if(stops: bool):
 )
 def test_one_badly_conditioned_token_of_the_probes_is_no_stale_sampler(adapted, sampler, every, error, count, stops):
     with refused_if(stops):
-        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, error, every, count), adapted.bank, PROBES)
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, error, every, count), adapted.bank, PROBES, SLOTS)
 
 
 def test_a_sampler_that_differs_is_asked_for_longer_answers_of_that_adapter_alone(adapted, sampler, monkeypatch):
@@ -132,7 +131,7 @@ def test_a_sampler_that_differs_is_asked_for_longer_answers_of_that_adapter_alon
     monkeypatch.setattr(
         sampler, "generate", lambda requests, tokens, *rest: (asked.append((len(requests), tokens)), generate(requests, tokens, *rest))[1]
     )
-    check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, 8.0, False), adapted.bank, PROBES)
+    check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, 8.0, False), adapted.bank, PROBES, SLOTS)
     assert asked == [(6, 8), (2, 32)]
 
 

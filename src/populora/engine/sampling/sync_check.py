@@ -6,7 +6,7 @@ stops before a step is built on weights that did not reach it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -45,33 +45,25 @@ def agreement_of(learner: Learner, sampler: Sampler, probes: Sequence[str]) -> f
     return max(learner.agreement, ROUNDING * rounding)
 
 
-def check_adapter_sync(
-    learner: Learner, sampler: Sampler, bank: Bank, probes: Sequence[str], slots: Sequence[int] | None = None
-) -> dict[int, float]:
-    """Sample the probes greedily under each of ``slots`` (default: all) and compare with learner and bare base. Returns for each trained
-    slot the largest absolute difference in log-probability (nats) between its adapter and the bare base.
+def check_adapter_sync(learner: Learner, sampler: Sampler, bank: Bank, probes: Sequence[str], slots: Iterable[int]) -> None:
+    """Sample the probes greedily under each of ``slots`` and compare with learner and bare base.
 
     Slots whose B is zero are untrained and pass. Raises `AdapterEffectError` with the slot when a trained adapter changes no
     log-probability, or when sampler and learner differ by more than ``learner.agreement`` in the mean without the worst token, or in one
     token by more than `MAX_TOKEN_FACTOR` times that, and answers four times as long confirm it: their mean does, or more than one token.
     """
-    slots = range(bank.slots) if slots is None else sorted(slots)
-    effects: dict[int, float] = {}
-    answers_of = _answers(sampler, probes, slots, TOKENS)
+    answers_of = _answers(sampler, probes, sorted(slots), TOKENS)
     logprobs = learner.logprobs(answers_of)
     for slot, answers in answers_of.items():
         learned, bare = logprobs[slot]
         if _outliers(learner.agreement, answers, learned):
             _check_longer(learner, slot, _answers(sampler, probes, [slot], LONGER * TOKENS)[slot])
-        if not bank.untrained(slot):
-            effects[slot] = float((learned - bare).abs().max())
-            if effects[slot] == 0.0:
-                raise AdapterEffectError(
-                    f"slot {slot}: a trained adapter must change the base's log-probabilities, but changes none on {len(probes)} probes. "
-                    "Its scale (lora.alpha) is zero, learner.learning_rate is too small for the base's precision, learner.warmup_steps are "
-                    "too many, learner.decay_steps too few, or the model does not read it."
-                )
-    return effects
+        if not bank.untrained(slot) and bool((learned == bare).all()):
+            raise AdapterEffectError(
+                f"slot {slot}: a trained adapter must change the base's log-probabilities, but changes none on {len(probes)} probes. "
+                "Its scale (lora.alpha) is zero, learner.learning_rate is too small for the base's precision, learner.warmup_steps are "
+                "too many, learner.decay_steps too few, or the model does not read it."
+            )
 
 
 def _answers(sampler: Sampler, probes: Sequence[str], slots: Sequence[int], tokens: int) -> dict[int, list[Generation]]:
