@@ -67,7 +67,7 @@ class PopulationConfig:
 
     @property
     def agents(self) -> int:
-        """Adapters that propose and solve."""
+        """Adapters that propose and solve; 0 in a population of teachers and students."""
         return 1 if self.single_agent else self.teachers if self.shared_adapters else 0
 
     @property
@@ -112,7 +112,7 @@ class SelfplayConfig:
         return self.train_problems or self.prompts_per_type
 
     @property
-    def from_buffer(self) -> int:
+    def buffer_problems(self) -> int:
         """Those of them that come from the buffer in any case."""
         return round(self.buffer_share * self.student_batch)
 
@@ -252,7 +252,7 @@ class LeagueConfig:
 
 @dataclass(frozen=True)
 class EvolutionConfig:
-    """Replacement of the weakest (readings 20 to 26). ``every`` 0 turns evolution off."""
+    """Replacement of the weakest (readings 20 to 26)."""
 
     every: int = 10
     """Steps between two evolutions; 0 turns evolution off."""
@@ -303,7 +303,7 @@ class SandboxConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Held-out evaluation of every solver inside training; ``every`` 0 turns it off."""
+    """Held-out evaluation of every solver inside training."""
 
     every: int = 0
     """Evaluate after the first step, after every step that this divides, and after the last one. 0 turns evaluation off."""
@@ -349,7 +349,7 @@ class Config:
     threads: int = 0
     """CPU threads for torch. 0 leaves torch's own choice in one process, and is `OMP_NUM_THREADS`, or 1, in each process of a cluster."""
     checkpoint_every: int = 1
-    """Steps between two checkpoints. A kill loses at most so many steps."""
+    """Steps between two checkpoints. A kill loses at most that many steps."""
     keep_checkpoints: int = 2
     """Number of the newest checkpoints that a run keeps."""
     keep_checkpoints_every: int = 0

@@ -1,8 +1,7 @@
 """Check that settings are possible, before any work starts."""
 
-import functools
 import math
-from typing import Any
+from operator import attrgetter
 
 from populora.core.config import ClusterConfig, Config, LeagueConfig
 from populora.core.config_file import field_names, from_mapping, to_mapping
@@ -13,7 +12,7 @@ def check(config: Config) -> None:
     """Raise `ConfigError` for the first value of a wrong type, and for the first impossible value or combination."""
     from_mapping(to_mapping(config))
     for name in field_names():
-        value = _value(config, name)
+        value = attrgetter(name)(config)
         if any(isinstance(part, float) and not math.isfinite(part) for part in (value if isinstance(value, tuple) else (value,))):
             raise ConfigError(f"setting '{name}': expected a finite number, got {value}")
     for holds, message in _conditions(config):
@@ -21,7 +20,6 @@ def check(config: Config) -> None:
             raise ConfigError(message)
 
 
-AT_LEAST_ONE = "a population needs at least one teacher and one student (or population.single_agent = true)"
 POSITIVE = (
     "steps", "checkpoint_every", "keep_checkpoints", "lora.rank", "lora.alpha", "selfplay.prompts_per_type",
     "selfplay.samples_per_prompt", "selfplay.rho_samples", "selfplay.max_prompt_tokens", "selfplay.max_response_tokens",
@@ -39,22 +37,18 @@ NOT_NEGATIVE = (
 )  # fmt: skip
 
 
-def _value(config: Config, name: str) -> Any:
-    return functools.reduce(getattr, name.split("."), config)
-
-
 def _conditions(c: Config) -> list[tuple[bool, str]]:
     p, s, e, n = c.population, c.selfplay, c.evolution, c.learner
-    conditions = [(_value(c, name) > 0, f"setting '{name}': expected more than 0, got {_value(c, name)}") for name in POSITIVE]
-    conditions += [(_value(c, name) >= 0, f"setting '{name}': expected 0 or more, got {_value(c, name)}") for name in NOT_NEGATIVE]
+    conditions = [(attrgetter(name)(c) > 0, f"setting '{name}': expected more than 0, got {attrgetter(name)(c)}") for name in POSITIVE]
+    conditions += [(attrgetter(name)(c) >= 0, f"setting '{name}': expected 0 or more, got {attrgetter(name)(c)}") for name in NOT_NEGATIVE]
     longest = s.max_prompt_tokens + s.max_response_tokens
     conditions += [
         (abs(c.seed) < 2**63, f"seed is {c.seed}: expected a number of 64 bits"),
         (len(set(c.track)) == len(c.track), f"track is {c.track}: expected each of them once"),
         (c.keep_checkpoints_every % max(c.checkpoint_every, 1) == 0,
          f"keep_checkpoints_every is {c.keep_checkpoints_every}: expected 0 or a multiple of checkpoint_every, {c.checkpoint_every}"),
-        (p.single_agent or p.teachers >= 1, f"population.teachers is {p.teachers}: {AT_LEAST_ONE}"),
-        (p.single_agent or p.students >= 1, f"population.students is {p.students}: {AT_LEAST_ONE}"),
+        (p.single_agent or min(p.teachers, p.students) >= 1,
+         f"population: expected at least one teacher and one student, or single_agent = true, got {p.teachers} and {p.students}"),
         (not p.shared_adapters or p.single_agent or p.teachers == p.students,
          f"population.shared_adapters takes as many teachers as students, got {p.teachers} and {p.students}"),
         (0 <= e.cull_fraction < 1, f"evolution.cull_fraction is {e.cull_fraction}: expected 0 <= cull_fraction < 1"),
@@ -69,7 +63,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
         (not s.previous_step_attempts or p.single_agent,
          f"selfplay.previous_step_attempts is {s.previous_step_attempts}: expected 0, or the single agent (population.single_agent)"),
-        (0 <= s.buffer_share <= 1 and (s.buffer_share == 0 or s.from_buffer > 0),
+        (0 <= s.buffer_share <= 1 and (s.buffer_share == 0 or s.buffer_problems > 0),
          f"selfplay.buffer_share is {s.buffer_share}: expected 0, or a share up to 1 that is at least one of {s.student_batch} problems"),
         (not (s.buffer_share and s.previous_step_attempts),
          f"selfplay.buffer_share is {s.buffer_share}: expected 0, because selfplay.previous_step_attempts takes all from the buffer"),

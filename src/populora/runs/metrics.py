@@ -59,26 +59,26 @@ def _teaching(proposals: pa.Table, domains: Sequence[str]) -> dict[str, float]:
     described, written = valid & given, valid & ~given
     rated = scored & ~np.isnan(rho)
     equal, first = _equal_rewards(proposals, reward, scored, "author", "group")
-    spread = partial(groups.means, "teacher")
+    means = partial(groups.means, "teacher")
     values = {
-        **spread(everything, {
+        **means(everything, {
             "validity": valid,
             "format_rate": truths(proposals["formatted"]),
             "response_length": floats(proposals["response_tokens"]),
             "clipped": ~truths(proposals["stopped"]),
         }),
-        **spread(scored, {"reward": reward}),
-        **spread(rated, {"difficulty": 1.0 - rho, "rho_zero": rho == 0.0, "rho_one": rho == 1.0}),
-        **spread(everything, {"entropy": floats(proposals["entropy"])}, by_token=True),
-        **spread(written & ~np.isnan(repeat), {"duplicates": repeat}),
-        **spread(first, {"zero_variance": equal}),
+        **means(scored, {"reward": reward}),
+        **means(rated, {"difficulty": 1.0 - rho, "rho_zero": rho == 0.0, "rho_one": rho == 1.0}),
+        **means(everything, {"entropy": floats(proposals["entropy"])}, by_token=True),
+        **means(written & ~np.isnan(repeat), {"duplicates": repeat}),
+        **means(first, {"zero_variance": equal}),
         **_reasons("teacher/rejected", proposals, "rejection", everything, domains),
     }  # fmt: skip
     for name in dict.fromkeys(name for domain in domains for name in load_domain(domain).metric_names):
         column = floats(proposals[name])
-        of_kind_f = spread(described & ~np.isnan(column), {name: column})
+        of_kind_f = means(described & ~np.isnan(column), {name: column})
         values |= {key: value for key, value in of_kind_f.items() if key.endswith(f"_{Kind.PROGRAM}")}
-        values |= spread(written & ~np.isnan(column), {name: column})
+        values |= means(written & ~np.isnan(column), {name: column})
     return values
 
 
@@ -88,9 +88,9 @@ def _solving(attempts: pa.Table, domains: Sequence[str]) -> dict[str, float]:
     )
     counted, reward = ~(void | filled), floats(attempts["reward"])
     equal, first = _equal_rewards(attempts, reward, trained, "student", "problem_id")
-    spread = partial(Groups.of(attempts, "student", domains).means, "student")
+    means = partial(Groups.of(attempts, "student", domains).means, "student")
     return {
-        **spread(counted, {
+        **means(counted, {
             "solve_rate": correct,
             "format_rate": formatted,
             # Answers outside their fence, reported whether `tasks.extraction` lets them count or not.
@@ -101,10 +101,10 @@ def _solving(attempts: pa.Table, domains: Sequence[str]) -> dict[str, float]:
         }),
         # Format failures by the problem's author: they count as unsolved, so they would pay the teacher.
         **Groups.of(attempts, "author", domains).means("teacher", counted, {"rho_format_fail": ~formatted}),
-        **spread(counted, {"entropy": floats(attempts["entropy"])}, by_token=True),
-        **spread(trained, {"reward": reward, "filled": filled}),
-        **spread(np.ones_like(void), {"void": void}),
-        **spread(first, {"zero_variance": equal}),
+        **means(counted, {"entropy": floats(attempts["entropy"])}, by_token=True),
+        **means(trained, {"reward": reward, "filled": filled}),
+        **means(np.ones_like(void), {"void": void}),
+        **means(first, {"zero_variance": equal}),
         **_reasons("student/failed", attempts, "reason", counted & ~correct, domains),
     }  # fmt: skip
 

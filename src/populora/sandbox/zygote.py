@@ -30,14 +30,14 @@ PRELOADED = (
 BUSY_SHARE = 0.05
 """A child that used this share of a core is computing on a loaded machine, not waiting: the CPU limit decides."""
 
-_ballast: list[object] = []
+_id_shift: list[object] = []
 """Objects of every size, more in the second zygote, so that the low bits of `id` differ between the two."""
 
 _decode = json.JSONDecoder().raw_decode  # `json.loads` also runs regular expressions
 _JOB = 3  # the job's socket in the child
 
-REHEARSALS = 16
-REHEARSAL = {"mode": "run", "program": "def f(x):\n    return [x + 1]", "texts": ["1"], "rules": ["random"], "domain": "python"}
+WARM_UPS = 16
+WARM_UP = {"mode": "run", "program": "def f(x):\n    return [x + 1]", "texts": ["1"], "rules": ["random"], "domain": "python"}
 """Done a few times before the first program, so that caches are filled and the interpreter has specialised its code."""
 
 
@@ -152,13 +152,13 @@ def _settle_memory(settings: dict[str, Any]) -> None:
     A runner measures and runs its control program, so that what it imports late is there before the jail is closed.
     """
     runner = settings["runner"]
-    rehearsed = [{**runner["job"], "mode": mode} for mode in ("measure", "run")] if runner else [REHEARSAL]
-    for _ in range(REHEARSALS):
-        request = _decode(json.dumps({"calls": 2, "jobs": rehearsed}))[0]
+    jobs = [{**runner["job"], "mode": mode} for mode in ("measure", "run")] if runner else [WARM_UP]
+    for _ in range(WARM_UPS):
+        request = _decode(json.dumps({"calls": 2, "jobs": jobs}))[0]
         json.dumps([child.perform(job, request["calls"], settings["limits"]) for job in request["jobs"]])
     gc.collect()
     gc.freeze()
-    _ballast.extend(kind(size) for kind in (bytes, _smallest) for size in range(480) for _ in range(settings["index"] + 1))
+    _id_shift.extend(kind(size) for kind in (bytes, _smallest) for size in range(480) for _ in range(settings["index"] + 1))
 
 
 def _smallest(_: int) -> object:

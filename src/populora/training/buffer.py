@@ -16,7 +16,7 @@ from populora.core.errors import BaseModelError
 from populora.core.types import Example, Kind, Problem, TaskType
 
 DRAWN_SINGLY = 8
-"""Up to so many are drawn one by one, again if one was drawn before: `Generator.choice` takes as long for one as for a hundred."""
+"""Up to that many are drawn one by one, again if one was drawn before: `Generator.choice` takes as long for one as for a hundred."""
 
 
 class ProblemBuffer:

@@ -124,8 +124,8 @@ class BusyClock:
 
 
 class BackgroundVerifier:
-    """Runs one kind of verification in its own threads, so many batches at a time that ``workers`` of the sandbox may be kept by slow
-    programs. ``results`` are by the key of the request."""
+    """Runs one kind of verification in its own threads. There are enough for ``workers`` of the sandbox to be kept by slow programs.
+    ``results`` are by the key of the request."""
 
     def __init__(self, verify: Callable[[Responses], list[list[Any]]], workers: int):
         self._verify = verify

@@ -79,7 +79,7 @@ def training_problems(
     for proposal in shuffled:
         first_of_group.setdefault((proposal.author, proposal.group), proposal)
     ordered = sorted(shuffled, key=lambda proposal: first_of_group[proposal.author, proposal.group] is not proposal)
-    wanted = max(settings.from_buffer, count - len(ordered))
+    wanted = max(settings.buffer_problems, count - len(ordered))
     buffered = _fitting_requests(run, step, student, run.buffer.draw(task, 4 * wanted, rng), wanted)
     return [proposal.problem for proposal in ordered[: count - len(buffered)] if proposal.problem], buffered
 

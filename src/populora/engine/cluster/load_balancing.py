@@ -55,7 +55,7 @@ def assign(
     loads = np.array([float(sum(tokens for items in slots.values() for tokens, _ in items)) for slots in owned])
     ideal = max(float(loads.mean()), max((float(tokens) for sizes in work.values() for tokens in sizes), default=0.0))
     slack = TOLERANCE * ideal
-    while (result := _relieve(owned, loads.copy(), ideal + slack, np.asarray(nodes), help_cost, far_cost)) is None:
+    while (result := _reduce_max_load(owned, loads.copy(), ideal + slack, np.asarray(nodes), help_cost, far_cost)) is None:
         slack *= RAISE
     moved, loads = result
     gone = {(slot, index) for (slot, _), indices in moved.items() for index in indices}
@@ -63,7 +63,7 @@ def assign(
     return Assignment(kept, {pair: sorted(moved[pair]) for pair in sorted(moved)}, tuple(loads.tolist()), ideal)
 
 
-def _relieve(
+def _reduce_max_load(
     owned: Sequence[Items], loads: np.ndarray, ceiling: float, nodes: np.ndarray, near: float, far: float
 ) -> tuple[Moved, np.ndarray] | None:
     """Move items until no rank is above ``ceiling``, updating ``loads`` [ranks]. Returns None if that fails."""
@@ -73,12 +73,12 @@ def _relieve(
     for far_cost in (math.inf, far):  # ranks of another node get room on a node only after its own ranks
         for donor in donors:
             costs = np.where(nodes == nodes[donor], near, far_cost)
-            while loads[donor] > ceiling and _hand_over(donor, left[donor], ceiling, costs, loads, moved):
+            while loads[donor] > ceiling and _move_work(donor, left[donor], ceiling, costs, loads, moved):
                 pass
     return (moved, loads) if loads.max() <= ceiling else None
 
 
-def _hand_over(donor: int, left: Items, ceiling: float, costs: np.ndarray, loads: np.ndarray, moved: Moved) -> bool:
+def _move_work(donor: int, left: Items, ceiling: float, costs: np.ndarray, loads: np.ndarray, moved: Moved) -> bool:
     """Move items of the donor's largest slot, largest first, to the rank with most room. Returns False if nothing fits."""
     rooms = ceiling - loads - costs
     helper = int(rooms.argmax())

@@ -22,9 +22,9 @@ from populora.engine.native.threads import share
 
 THREAD_ROWS = 8  # fewer are computed by one thread
 CACHED_BYTES, CACHED_ROWS = 8 << 20, 32
-"""Weights of at most so many bytes stay in the processor's cache. Then few rows a thread are decoded fastest, because their keys and values
-stay there too: 16 on an EPYC, 64 on a Xeon, whose large cache is slower. Larger weights are read from memory, and more rows share each
-reading."""
+"""Weights of at most that many bytes stay in the processor's cache. Then few rows a thread are decoded fastest, because their keys and
+values stay there too: 16 on an EPYC, 64 on a Xeon, whose large cache is slower. Larger weights are read from memory, and more rows share
+each reading."""
 PROBE = 24  # tokens of the check against torch
 TOLERANCE = 1e-3
 """Largest difference from torch's hidden states, relative to the largest of them."""

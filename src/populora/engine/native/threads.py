@@ -6,7 +6,7 @@ from functools import cache
 
 
 def share(work: Callable[[int, int, int], None], cuts: Sequence[int], threads: int) -> None:
-    """Call ``work`` with the number, the first and the last place of each part between two ``cuts``, on so many threads."""
+    """Call ``work`` with the number, the first and the last place of each part between two ``cuts``, on that many threads."""
     apply = map if threads == 1 or len(cuts) == 2 else _pool(threads).map
     list(apply(work, range(len(cuts) - 1), cuts[:-1], cuts[1:]))
 

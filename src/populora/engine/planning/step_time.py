@@ -76,7 +76,7 @@ def step_work(config: Config, assumed: Assumptions) -> StepWork:
     proposed = proposers * prompts * play.samples_per_prompt
     studied = solvers * len(config.task_types) * play.student_batch
     valid, apart = assumed.valid * proposed, studied * play.previous_step_attempts
-    drawn = solvers * len(config.task_types) * play.from_buffer
+    drawn = solvers * len(config.task_types) * play.buffer_problems
     problems = valid + studied if apart else drawn + max(valid, studied - drawn)
     attempts = valid * play.rho_samples + apart if apart else problems * play.rho_samples
     trained_rows = proposed + (apart or studied * play.rho_samples)

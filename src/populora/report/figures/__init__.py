@@ -22,30 +22,30 @@ def make_figures(study: Study) -> list[Figure | MissingFigure]:
 
     All but those that compare arms show the runs that have a step, if there are any. These name the others.
     """
-    whole, study = study, study.begun if study.begun.arms else study
-    panels, several = panel_figures(study), len(study.domains) > 1
+    begun = study.begun if study.begun.arms else study
+    panels, several = panel_figures(begun), len(begun.domains) > 1
     return [
         panels["dynamics"],
         panels["dynamics_per_type"],
         panels["solve_rate_by_type"],
-        *([] if several else [panels["complexity"], coverage_figure(study, study.domains[0])]),
-        trueskill_figure(study),
-        cross_evaluation_figure(study),
+        *([] if several else [panels["complexity"], coverage_figure(begun, begun.domains[0])]),
+        trueskill_figure(begun),
+        cross_evaluation_figure(begun),
         panels["population_size"],
-        *retention_figures(study),
-        *downstream_figures(study),
+        *retention_figures(begun),
+        *downstream_figures(begun),
         panels["diagnostics"],
         panels["response_length"],
-        compute_figure(study),
-        *([] if several else [samples_figure(study, study.domains[0])]),
-        lineage_figure(study),
+        compute_figure(begun),
+        *([] if several else [samples_figure(begun, begun.domains[0])]),
+        lineage_figure(begun),
         panels["reward_hacking"],
-        reasons_figure(study),
+        reasons_figure(begun),
         panels["sampler_gap"],
-        timings_figure(study),
-        comparison_figure(whole),
-        equal_compute_figure(whole),
-        *([panels["rating_sources"], *_of_each_domain(study, panels)] if several else []),
+        timings_figure(begun),
+        comparison_figure(study),
+        equal_compute_figure(study),
+        *([panels["rating_sources"], *_of_each_domain(begun, panels)] if several else []),
     ]
 
 
