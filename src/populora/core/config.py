@@ -1,5 +1,5 @@
-"""Settings: frozen dataclasses. Defaults are the paper's values (its Table 1, or the readings of docs/decisions.md), but for those of which
-docs/paper.md names both.
+"""Settings: frozen dataclasses. Defaults are the paper's values (its Table 1, or the readings of docs/decisions.md), except where a
+docstring names the paper's.
 
 TOML files and command-line flags change them (`config_file`), and the resolved settings are written into the run directory. Unknown
 names and impossible combinations are errors before any work starts (`config_check`).
