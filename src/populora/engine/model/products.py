@@ -46,7 +46,8 @@ def padded_rows(rows: int) -> int:
 def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Compute x [N, in] times weight [out, in] transposed, plus bias [out]. It has no gradient; ``weight`` may be a transposed view."""
     if faster_products(x):
-        rows = nn.functional.pad(x, (0, 0, 0, padded_rows(len(x)) - len(x)))
+        missing = padded_rows(len(x)) - len(x)
+        rows = nn.functional.pad(x, (0, 0, 0, missing)) if missing else x  # `pad` copies x even where nothing is missing
         return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")[: len(x)]
     return nn.functional.linear(x, weight, bias)
 
