@@ -10,6 +10,7 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -67,6 +68,15 @@ def _threads() -> Iterator[None]:
     yield
     if before:
         sys.modules["torch"].set_num_threads(before)
+
+
+@pytest.fixture
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `populora.load_config` give steps of few prompts, and no evaluation: examples show what a run is, not how well it learns."""
+    import populora
+
+    few = partial(populora.load_config, selfplay={"prompts_per_type": 3}, evaluation={"every": 0})
+    monkeypatch.setattr(populora, "load_config", few)
 
 
 @pytest.fixture(autouse=True)

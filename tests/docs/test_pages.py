@@ -237,6 +237,7 @@ def test_the_functions_of_the_method_that_a_page_names_are_called_through_their_
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_steps")
 def test_a_method_of_ones_own_trains_as_its_page_says(monkeypatch, tmp_path):
     for module, name in REPLACED.findall((ROOT / "docs/method.md").read_text("utf-8")):
         imported = importlib.import_module(f"populora.training.{module}")
