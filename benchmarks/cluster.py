@@ -2,7 +2,7 @@
 
     python -m benchmarks.cluster [--steps 8] [--kills 12]     writes cluster.json; about six minutes on two cores
 
-Needs Ray (`pip install 'populora[cluster]'`). The run is `configs/tiny.toml` with overlap "off": in one process, on two engines, two
+Needs Ray. The run is `configs/tiny.toml` with overlap "off": in one process, on two engines, two
 learners and two verifiers, and on these again while processes of all three kinds are killed at random moments. On two cores the actors
 share what one process has to itself: this measures the cost of separate processes, not the gain of more machines.
 """

@@ -2,7 +2,7 @@
 
     python -m benchmarks.kills [--kills 60] [--seed 0]     writes kills.json; about half an hour on two cores
 
-Needs Ray (`pip install 'populora[cluster]'`). The machines are Ray nodes on this one, each with an object store of its own: a head for the
+Needs Ray. The machines are Ray nodes on this one, each with an object store of its own: a head for the
 controller, and three for two engines, two learners and two verifiers. Before each kill the run finishes a step, and goes on for up to two
 seconds. Victims are drawn among six kinds:
 

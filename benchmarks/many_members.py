@@ -2,7 +2,7 @@
 
     python -m benchmarks.many_members [--sizes 4 8 16 32] [--steps 5]        writes many_members.json; two minutes on two cores
 
-Needs Ray (`pip install 'populora[cluster]'`). Each node has an object store of its own; together they have two engines, three learners and
+Needs Ray. Each node has an object store of its own; together they have two engines, three learners and
 two verifiers. The base is the tiny one. A step has one prompt of each type a teacher, and four attempts at a problem; the weakest members
 are replaced after every other step. The first step of a run is not counted. Seconds are medians over the others, with evolution and
 the files of a step. Memory is the controller's largest resident set.

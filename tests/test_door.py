@@ -34,7 +34,7 @@ def test_importing_populora_loads_no_library_of_others():
 
 
 def test_every_name_is_there_and_another_is_refused_with_those_that_are():
-    assert all(getattr(populora, name) is not None for name in populora.__all__) and populora.__version__ == version("populora")
+    assert all(getattr(populora, name) is not None for name in populora.__all__) and populora.__version__ == version("populora-selfplay")
     with pytest.raises(AttributeError, match="module 'populora' has no attribute 'Trainer': it has Adapter, Config"):
         _ = populora.Trainer
 

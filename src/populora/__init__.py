@@ -46,9 +46,9 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from populora.core.installed import versions
 
-        return version("populora")
+        return versions(["populora"])["populora"]
     if name not in _LAZY:
         raise AttributeError(f"module 'populora' has no attribute '{name}': it has {', '.join(__all__)}")
     return getattr(import_module(_LAZY[name]), name)

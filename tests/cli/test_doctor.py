@@ -20,6 +20,15 @@ def test_report_names_versions_and_sandbox_and_fails_with_a_failing_check(monkey
     assert main(["doctor"]) == 0
 
 
+def test_another_project_of_the_same_name_is_a_failure(monkeypatch, capsys, tmp_path):
+    (tmp_path / "populora-0.4.5.dist-info").mkdir()
+    (tmp_path / "populora-0.4.5.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: populora\nVersion: 0.4.5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["doctor"]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "populora 0.4.5, is installed, too" in text and "`pip uninstall populora populora-selfplay`" in text
+
+
 def test_report_names_what_computes_and_why_it_is_not_c(monkeypatch, capsys):
     monkeypatch.setattr("populora.engine.sampling.decoder_pool.prepare", lambda adapted: "there is no C compiler")
     assert main(["doctor"]) == 0

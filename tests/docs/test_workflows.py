@@ -135,7 +135,5 @@ def test_the_readme_of_the_wheel_has_absolute_links_only(tmp_path):
     links = re.findall(r"(!?)\[[^]]*\]\(([^)]*)\)", (tmp_path / "README.md").read_text("utf-8"))
     assert len(links) == len(re.findall(r"\]\(", (ROOT / "README.md").read_text("utf-8"))) > 15
     bases = {"!": "https://raw.githubusercontent.com/owner/populora/0123abc/", "": "https://github.com/owner/populora/blob/0123abc/"}
-    assert all(
-        target.startswith(bases[image]) and (ROOT / target.removeprefix(bases[image]).partition("#")[0]).is_file()
-        for image, target in links
-    )
+    ours = [target.removeprefix(bases[image]) for image, target in links if not target.startswith("https://arxiv.org/")]
+    assert len(ours) == len(links) - 2 and all((ROOT / target.partition("#")[0]).is_file() for target in ours)

@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from small_run import SMALL, Silent, contents
 
+import populora
 from populora.core.config import BaseConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
 from populora.core.config_file import to_toml
 from populora.core.errors import ConfigError, RunDirectoryError
@@ -177,7 +177,7 @@ def test_versions_that_changed_since_a_run_began_are_named(undisturbed, tmp_path
     facts["versions"]["populora"] = "0.1.0"
     (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
     resume(tmp_path / "run", display := Remarks(), lambda: True)
-    assert f"populora 0.1.0, now {version('populora')}: the results may differ from those of an undisturbed run" in display.texts
+    assert f"populora 0.1.0, now {populora.__version__}: the results may differ from those of an undisturbed run" in display.texts
 
 
 def test_a_run_whose_checkpoints_are_gone_stays_as_it_is(undisturbed, tmp_path):

@@ -63,7 +63,7 @@ def install_wheel(folder: Path) -> Path:
 def build_wheel(folder: Path, options: Sequence[str]) -> Path:
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder), str(ROOT)]
     subprocess.run(build, check=True)
-    return next(folder.glob("populora-*.whl"))
+    return next(folder.glob("populora_selfplay-*.whl"))
 
 
 def check_origin(program: Path, empty: Path) -> None:

@@ -5,13 +5,14 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import distributions
 
 from rich.table import Table
 from rich.text import Text
 
 from populora.cli.arguments import parse
 from populora.core.errors import PopuloraError
-from populora.core.installed import versions
+from populora.core.installed import DISTRIBUTION, versions
 from populora.core.output import OutputConsole
 
 
@@ -51,6 +52,11 @@ def version(_arguments: Sequence[str]) -> int:
 
 
 def _versions() -> str:
+    if other := next(iter(distributions(name="populora")), None):
+        raise PopuloraError(
+            f"the package of another project, populora {other.version}, is installed, too, and both write into one folder: run "
+            f"`pip uninstall populora {DISTRIBUTION}`, then install this one again"
+        )
     return ", ".join(f"{name} {number}" for name, number in versions().items())
 
 

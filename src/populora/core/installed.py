@@ -7,6 +7,8 @@ from pathlib import Path
 
 from populora.core.config import Config
 
+DISTRIBUTION = "populora-selfplay"
+"""The name that pip knows: on PyPI `populora` is another project, whose package has the same name."""
 PACKAGES = ("populora", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy", "scipy", "pyarrow")
 BREEDING = ("populora", "torch", "numpy")
 """The packages whose versions decide the weights of a child."""
@@ -18,7 +20,7 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     installed = {"python": platform.python_version()}
     for package in packages:
         try:
-            installed[package] = version(package)
+            installed[package] = version(DISTRIBUTION if package == "populora" else package)
         except PackageNotFoundError:
             installed[package] = MISSING
     return installed

@@ -12,6 +12,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
+from populora.core.installed import DISTRIBUTION
+
 NAME = "populora"
 _QUOTED_COMMAND = re.compile(rf"`{NAME}(?= )")
 
@@ -39,13 +41,13 @@ def pasteable(text: str) -> str:
 def install_extra(extra: str) -> str:
     """Return the command that installs the requirements of an extra of populora: ``… -m pip install 'ray>=2.60'``.
 
-    It lists the libraries, because ``populora[extra]`` would look up populora itself in a package index.
+    It lists the libraries, because ``populora-selfplay[extra]`` would look up populora itself in a package index.
     """
     marker = re.compile(rf"""extra == ["']{re.escape(extra)}["']""")
     try:
-        requirements = [line.partition(";")[0].strip() for line in requires(NAME) or () if marker.search(line)]
+        requirements = [line.partition(";")[0].strip() for line in requires(DISTRIBUTION) or () if marker.search(line)]
     except PackageNotFoundError:  # populora is on the path, but not installed
-        requirements = [f"{NAME}[{extra}]"]
+        requirements = [f"{DISTRIBUTION}[{extra}]"]
     return pip_install(*requirements)
 
 

@@ -10,13 +10,13 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 import jinja2
 import markupsafe
 
+import populora
 from populora.report.drawing import members_of
 from populora.report.explorer import MAX_ANSWERS, sample_problems
 from populora.report.figure import Figure, MissingFigure, Study
@@ -65,7 +65,7 @@ def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: 
         members=_singly_drawn(study.main.runs[0]) if study.main else [],
         sample_size=_sample_size(samples),
         blobs=blobs,
-        footer=f"Made by populora {version('populora')} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, from the files of the run alone.",
+        footer=f"Made by populora {populora.__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, from the files of the run alone.",
     )
 
 

@@ -1,6 +1,6 @@
 """Sample by vLLM: one engine holds many adapters and answers each request under its own.
 
-This backend is optional (``pip install 'populora[vllm]'``). Each change of an adapter reaches vLLM as a PEFT folder in shared memory,
+This backend is optional (the extra `vllm`). Each change of an adapter reaches vLLM as a PEFT folder in shared memory,
 under a name and a number that were never used before. So what vLLM caches by name cannot be stale, and no request is answered by an old
 version. The bare base is an adapter whose B is zero, because vLLM 0.32 on a CPU applies another row's adapter to rows without one.
 Log-probabilities are processed ones: for temperatures other than 0 and 1 they are those of the distribution that was drawn from.
