@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import populora.domains.conformance  # noqa: F401  it takes `isolation` by name, before a test puts another in its place
 from populora.cli import doctor
 from populora.cli.main import main
 from populora.core.errors import BaseModelError
