@@ -35,7 +35,8 @@ def main() -> None:
     about = {"machine": machine("populora", "torch"), "rounds": args.rounds, "commits": commits(args.old)}
     measured, disturbance = measure_sources(WORKER, args.old, ROWS, min(ROWS), args.rounds)
     results = {f"{rows} rows": compare(measured[f"old {rows}"], measured[f"new {rows}"]) for rows in ROWS}
-    bars = {name: bar(FASTER, result["old / new"]["median"], at_least=True) for name, result in results.items()}
+    faster = FASTER if args.old == OLD else 1.0
+    bars = {name: bar(faster, result["old / new"]["median"], at_least=True) for name, result in results.items()}
     write_results(args.out, {**about, **results, "bars": bars, "noise": disturbance})
 
 

@@ -103,9 +103,9 @@ def measure(replay: Replay, first: ReplayedStep, decoders: TimedDecoders) -> dic
 def step_work(config: Config, step: ReplayedStep) -> Work:
     """Return the work of the phases of a recorded step."""
     shape, record = read_base_shape(config.base), step.record
-    weights, cached = weight_bytes(config, shape), shape.kv_bytes(ITEMSIZE[config.base.dtype])
     answers = [(proposal.author, proposal.generation) for proposal in record.proposals]
     answers += [(attempt.student, attempt.generation) for attempt in record.attempts]
+    weights, cached = weight_bytes(config, shape, len(answers)), shape.kv_bytes(ITEMSIZE[config.base.dtype])
     sampled = grouped((member, answer.prompt_tokens, answer.tokens) for member, answer in answers)
     trained = grouped((row.slot, row.prompt_tokens, row.tokens) for row in step.rows)
     flops, batches = phase_flops(config, shape, sampled, trained), len(micro_batches(step.rows, config.learner.micro_batch_tokens))

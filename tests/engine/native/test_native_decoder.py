@@ -293,9 +293,10 @@ def test_a_token_that_the_base_does_not_have_is_refused():
 def test_a_decoder_is_for_the_pools_of_one_stream():
     model = prepare(adapt(llama()))
     assert not isinstance(model, str)
-    cache = NativeDecoder(model, 5, 20, 1).cache
+    cache, panel = NativeDecoder(model, 5, 20, 1).cache, model.functions.panel()
+    capacity = -(-20 // panel) * panel  # of a response: whole panels of keys
     numbers, _ = cache.add_prompts([3, 17])
     cache.add_rows([numbers[0]] * 4 + [numbers[1]])
     cache.rows[4] = range(5)
     cache.keep_rows(np.array([4, 1]))
-    assert cache.rows[[1, 4, 5]].tolist() == [[17, 3], [4, 1], [32, 32]] and len(cache._free) == 3
+    assert cache.rows[[1, 4, 5]].tolist() == [[17, 3], [4, 1], [capacity] * 2] and len(cache._free) == 3

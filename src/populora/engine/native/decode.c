@@ -6,17 +6,16 @@
  * own tokens, the MLP, and the final norm. `sample` draws the next tokens from the output head. Rows are sorted by adapter slot.
  *
  * Weights of the base are packed into panels of PANEL output columns ([outputs / PANEL][inputs][PANEL]), so that a product reads them in
- * order. Adapters are read where the learner keeps them. Keys are stored in blocks of BLOCK tokens, [tokens / BLOCK][size][BLOCK], values as
+ * order. Adapters are read where the learner keeps them. Keys are stored in panels of tokens, too, [tokens / PANEL][size][PANEL], values as
  * [tokens][size]. The structures mirror those of packed_model.py and decoder.py.
  *
  * A row's numbers do not depend on the other rows. So threads may share the rows of a step, each by a call of its own.
  */
 #include "vectors.h"
 
-#define BLOCK 16
 #define CHUNK 64 /* rows whose MLP activations stay in the second cache */
-
-typedef float keys __attribute__((vector_size(4 * BLOCK), aligned(4), may_alias));
+#define QUERIES 8 /* rows of one prompt that read its keys and values together */
+#define PAD 16 /* floats between rows of scratch: rows a power of two apart would share few places of the first cache */
 
 int64_t panel(void) { return PANEL; }
 
@@ -72,7 +71,7 @@ typedef struct {
     const int64_t *prompt_length, *prompt_capacity;
     float *const *response; /* [rows] keys and values of the rows' own tokens */
     const int64_t *length;   /* [rows] tokens before this one */
-    const int64_t *capacity; /* [rows] of a response, a multiple of BLOCK */
+    const int64_t *capacity; /* [rows] of a response, a multiple of PANEL */
     float *hidden;          /* [rows][hidden], the result */
 } Batch;
 
@@ -92,13 +91,13 @@ static void project(int64_t inputs, int64_t outputs, const float *x, const float
     }
 }
 
-/* y [rows, outputs] (+)= x [rows, inputs] times the weights, plus bias and adapters. `first` is the number of the first row in the batch. */
-static void linear(const Model *model, const Batch *batch, const Linear *l, int64_t first, int64_t rows, const float *x, float *y, int add,
-                   float *low) {
-    if (!add) memset(y, 0, rows * l->outputs * sizeof(float));
+/* y [rows, outputs] += x [rows, inputs] times the weights, plus bias and adapters; rows of x and y are their strides apart. `first` is the
+ * number of the first row in the batch. */
+static void linear(const Model *model, const Batch *batch, const Linear *l, int64_t first, int64_t rows, const float *x, int64_t x_stride,
+                   float *y, int64_t y_stride, float *low) {
     for (int64_t r = 0; r < rows && l->bias; r++)
-        for (int64_t i = 0; i < l->outputs; i++) y[r * l->outputs + i] += l->bias[i];
-    add_product(rows, l->inputs, l->outputs, x, l->inputs, l->weight, PANEL, l->inputs * PANEL, y, l->outputs, 1.0f);
+        for (int64_t i = 0; i < l->outputs; i++) y[r * y_stride + i] += l->bias[i];
+    add_product(rows, l->inputs, l->outputs, x, x_stride, l->weight, PANEL, l->inputs * PANEL, y, y_stride, 1.0f);
     if (!l->a) return;
     int64_t width = l->parts * model->rank;
     for (int64_t s = 0; s < batch->segments; s++) {
@@ -106,11 +105,11 @@ static void linear(const Model *model, const Batch *batch, const Linear *l, int6
         if (begin < 0) begin = 0;
         if (end > rows) end = rows;
         if (slot < 0 || begin >= end) continue;
-        for (int64_t r = begin; r < end; r++) project(l->inputs, width, x + r * l->inputs, l->a + slot * l->a_stride, low + r * width);
+        for (int64_t r = begin; r < end; r++) project(l->inputs, width, x + r * x_stride, l->a + slot * l->a_stride, low + r * width);
         for (int64_t p = 0; p < l->parts; p++) {
             const Part *part = &l->part[p];
             add_product(end - begin, model->rank, part->outputs, low + begin * width + p * model->rank, width, part->b + slot * part->b_stride,
-                        part->outputs, PANEL, y + begin * l->outputs + part->offset, l->outputs, batch->scale[slot]);
+                        part->outputs, PANEL, y + begin * y_stride + part->offset, y_stride, batch->scale[slot]);
         }
     }
 }
@@ -134,112 +133,149 @@ INLINE void rotate(int64_t size, const float *cosine, const float *sine, float *
 
 /* ---- Attention ---- */
 
-INLINE int64_t rounded(int64_t tokens) { return round_up(tokens, BLOCK); }
-
-/* Scores of one query [size] against the first `tokens` keys; the rest of the last block becomes minus infinity. */
+/* Scores of one query [size] against the first `tokens` keys; the rest of the last panel becomes minus infinity. */
 static void score(int64_t size, int64_t tokens, const float *query, const float *key, float *scores) {
-    int64_t block = 0, blocks = rounded(tokens) / BLOCK, stride = size * BLOCK;
-#define KEYS(b, i) *(const keys *)(key + (b) * stride + (i) * BLOCK)
-    for (; block + 4 <= blocks; block += 4) {
-        keys sum[4] = {{0}};
-        for (int64_t i = 0; i < size; i++)
-            for (int b = 0; b < 4; b++) sum[b] += query[i] * KEYS(block + b, i);
-        for (int b = 0; b < 4; b++) *(keys *)(scores + (block + b) * BLOCK) = sum[b];
+    int64_t panel = 0, panels = round_up(tokens, PANEL) / PANEL, stride = size * PANEL;
+#define KEYS(p, i, half) *(const packed *)(key + (p) * stride + (i) * PANEL + (half) * LANES)
+#define RUN(n)                                                                                                                     \
+    for (; panel + n <= panels; panel += n) {                                                                                      \
+        vec sum[n][2];                                                                                                             \
+        for (int p = 0; p < n; p++) sum[p][0] = sum[p][1] = (vec){0};                                                              \
+        for (int64_t i = 0; i < size; i++)                                                                                         \
+            for (int p = 0; p < n; p++)                                                                                            \
+                for (int half = 0; half < 2; half++) sum[p][half] += query[i] * KEYS(panel + p, i, half);                          \
+        for (int p = 0; p < n; p++)                                                                                                \
+            for (int half = 0; half < 2; half++) *(packed *)(scores + (panel + p) * PANEL + half * LANES) = sum[p][half];          \
     }
-    if (block + 2 <= blocks) {
-        keys sum[2] = {{0}};
-        for (int64_t i = 0; i < size; i++)
-            for (int b = 0; b < 2; b++) sum[b] += query[i] * KEYS(block + b, i);
-        for (int b = 0; b < 2; b++) *(keys *)(scores + (block + b) * BLOCK) = sum[b];
-        block += 2;
-    }
-    for (; block < blocks; block++) {
-        keys even = {0}, odd = {0};
-        for (int64_t i = 0; i < size; i += 2) {
-            even += query[i] * KEYS(block, i);
-            odd += query[i + 1] * KEYS(block, i + 1);
-        }
-        *(keys *)(scores + block * BLOCK) = even + odd;
-    }
+    RUN(4)
+    RUN(2)
+    RUN(1)
+#undef RUN
 #undef KEYS
-    for (int64_t t = tokens; t < blocks * BLOCK; t++) scores[t] = -INFINITY;
+    for (int64_t t = tokens; t < panels * PANEL; t++) scores[t] = -INFINITY;
 }
 
 /* mixed [size] += the values weighted by the first `tokens` weights; size is a multiple of LANES. */
 static void mix(int64_t size, int64_t tokens, const float *weights, const float *value, float *mixed) {
-    for (int64_t column = 0; column < size; column += LANES) {
-        vec sum[4] = {{0}};
-        int64_t t = 0;
-        for (; t + 4 <= tokens; t += 4)
-            for (int u = 0; u < 4; u++) sum[u] += weights[t + u] * *(const packed *)(value + (t + u) * size + column);
-        for (; t < tokens; t++) sum[0] += weights[t] * *(const packed *)(value + t * size + column);
-        *(packed *)(mixed + column) += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    int64_t column = 0;
+#define RUN(n)                                                                                                                     \
+    for (; column + n * LANES <= size; column += n * LANES) {                                                                      \
+        vec even[n], odd[n];                                                                                                       \
+        for (int c = 0; c < n; c++) even[c] = odd[c] = (vec){0};                                                                   \
+        int64_t t = 0;                                                                                                             \
+        for (; t + 2 <= tokens; t += 2)                                                                                            \
+            for (int c = 0; c < n; c++) {                                                                                          \
+                even[c] += weights[t] * *(const packed *)(value + t * size + column + c * LANES);                                  \
+                odd[c] += weights[t + 1] * *(const packed *)(value + (t + 1) * size + column + c * LANES);                         \
+            }                                                                                                                      \
+        for (int c = 0; c < n && t < tokens; c++) even[c] += weights[t] * *(const packed *)(value + t * size + column + c * LANES); \
+        for (int c = 0; c < n; c++) *(packed *)(mixed + column + c * LANES) += even[c] + odd[c];                                   \
     }
+    RUN(4)
+    RUN(1)
+#undef RUN
 }
 
-/* Attention of one row in one layer: stores its key and value, and replaces its queries by the mixed values. */
-static void attend(const Model *m, const Batch *batch, int64_t layer, int64_t row, float *qkv, float *scores) {
-    int64_t size = m->size, length = batch->length[row], prompt = batch->prompt_length[row], position = prompt + length;
-    int64_t repeats = m->heads / m->kv_heads, half = size / 2, padded = rounded(prompt);
-    float *k = qkv + m->heads * size, *v = k + m->kv_heads * size;
-    const float *cosine = m->cosine + position * half, *sine = m->sine + position * half;
-    for (int64_t h = 0; h < m->heads + m->kv_heads; h++) rotate(size, cosine, sine, qkv + h * size);
+/* Weighted sums of a prompt's values for several rows; see `mix`. */
+static void mix_prompt(int64_t rows, int64_t size, int64_t tokens, const float *weights, int64_t width, const float *value, float *mixed,
+                       int64_t stride) {
+    if (size % PANEL == 0) add_product(rows, tokens, size, weights, width, value, size, PANEL, mixed, stride, 1.0f);
+    else
+        for (int64_t r = 0; r < rows; r++) mix(size, tokens, weights + r * width, value, mixed + r * stride);
+}
+
+/* Attention in one layer of at most QUERIES rows of one prompt: stores their keys and values, and replaces their queries, `stride` apart, by the
+ * mixed values. */
+static void attend(const Model *m, const Batch *batch, int64_t layer, int64_t row, int64_t rows, float *qkv, int64_t stride, float *scores) {
+    int64_t size = m->size, prompt = batch->prompt_length[row], padded = round_up(prompt, PANEL), longest = 0;
+    int64_t repeats = m->heads / m->kv_heads, half = size / 2;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t position = prompt + batch->length[row + r];
+        for (int64_t h = 0; h < m->heads + m->kv_heads; h++)
+            rotate(size, m->cosine + position * half, m->sine + position * half, qkv + r * stride + h * size);
+        for (int64_t i = 0; i < m->heads * size; i++) qkv[r * stride + i] *= m->scaling;
+        if (batch->length[row + r] > longest) longest = batch->length[row + r];
+    }
+    int64_t width = padded + round_up(longest + 1, PANEL);
     for (int64_t g = 0; g < m->kv_heads; g++) {
         int64_t head = layer * m->kv_heads + g, heads = m->layers * m->kv_heads;
-        float *prompt_keys = batch->prompt[row] + head * batch->prompt_capacity[row] * size;
-        float *prompt_values = batch->prompt[row] + (heads + head) * batch->prompt_capacity[row] * size;
-        float *own_keys = batch->response[row] + head * batch->capacity[row] * size;
-        float *own_values = batch->response[row] + (heads + head) * batch->capacity[row] * size;
-        for (int64_t i = 0; i < size; i++) own_keys[(length / BLOCK * size + i) * BLOCK + length % BLOCK] = k[g * size + i];
-        memcpy(own_values + length * size, v + g * size, size * sizeof(float));
-        for (int64_t r = 0; r < repeats; r++) {
-            float *q = qkv + (g * repeats + r) * size;
-            for (int64_t i = 0; i < size; i++) q[i] *= m->scaling;
-            score(size, prompt, q, prompt_keys, scores);
-            score(size, length + 1, q, own_keys, scores + padded);
-            float peak, sum = exponentials(scores, padded + rounded(length + 1), &peak);
-            memset(q, 0, size * sizeof(float));
-            mix(size, prompt, scores, prompt_values, q);
-            mix(size, length + 1, scores + padded, own_values, q);
-            float factor = 1.0f / sum;
-            for (int64_t i = 0; i < size; i++) q[i] *= factor;
+        const float *prompt_keys = batch->prompt[row] + head * batch->prompt_capacity[row] * size;
+        const float *prompt_values = batch->prompt[row] + (heads + head) * batch->prompt_capacity[row] * size;
+        float *own_keys[QUERIES], *own_values[QUERIES];
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t length = batch->length[row + r], capacity = batch->capacity[row + r];
+            const float *k = qkv + r * stride + (m->heads + g) * size, *v = k + m->kv_heads * size;
+            own_keys[r] = batch->response[row + r] + head * capacity * size;
+            own_values[r] = batch->response[row + r] + (heads + head) * capacity * size;
+            for (int64_t i = 0; i < size; i++) own_keys[r][(length / PANEL * size + i) * PANEL + length % PANEL] = k[i];
+            memcpy(own_values[r] + length * size, v, size * sizeof(float));
+        }
+        for (float *q = qkv + g * repeats * size; q < qkv + (g + 1) * repeats * size; q += size) {
+            float sums[QUERIES], peak;
+            for (int64_t r = 0; r < rows; r++) memset(scores + r * width, 0, padded * sizeof(float));
+            add_product(rows, size, padded, q, stride, prompt_keys, PANEL, size * PANEL, scores, width, 1.0f);
+            for (int64_t r = 0; r < rows; r++) {
+                int64_t tokens = batch->length[row + r] + 1;
+                for (int64_t t = prompt; t < padded; t++) scores[r * width + t] = -INFINITY;
+                score(size, tokens, q + r * stride, own_keys[r], scores + r * width + padded);
+                sums[r] = exponentials(scores + r * width, padded + round_up(tokens, PANEL), &peak);
+                memset(q + r * stride, 0, size * sizeof(float));
+            }
+            mix_prompt(rows, size, prompt, scores, width, prompt_values, q, stride);
+            for (int64_t r = 0; r < rows; r++) {
+                mix(size, batch->length[row + r] + 1, scores + r * width + padded, own_values[r], q + r * stride);
+                for (int64_t i = 0; i < size; i++) q[r * stride + i] *= 1.0f / sums[r];
+            }
         }
     }
 }
 
 /* ---- The step ---- */
 
+/* Strides of the rows of scratch. */
+typedef struct {
+    int64_t hidden, qkv, gates, active, low;
+} Strides;
+
+static Strides strides(const Model *m) {
+    return (Strides){m->hidden + PAD, (m->heads + 2 * m->kv_heads) * m->size + PAD, 2 * m->inner + PAD, m->inner + PAD, 3 * m->rank};
+}
+
 int64_t scratch_floats(const Model *m, int64_t context) {
-    int64_t qkv = (m->heads + 2 * m->kv_heads) * m->size, widest = 3 * m->rank;
-    int64_t sizes = 2 * m->hidden + qkv + m->heads * m->size + 3 * m->inner + widest + PANEL;
-    return CHUNK * sizes + context + 4 * BLOCK;
+    Strides s = strides(m);
+    return CHUNK * (s.hidden + s.qkv + s.gates + s.active + s.low) + QUERIES * (context + 4 * PANEL);
+}
+
+static void normalise_rows(const Model *m, int64_t rows, const float *x, const float *weight, float *y, int64_t stride) {
+    for (int64_t r = 0; r < rows; r++) normalise(m->hidden, x + r * m->hidden, weight, m->epsilon, y + r * stride);
 }
 
 static void compute_rows(const Model *m, const Batch *batch, int64_t first, int64_t rows, float *scratch) {
-    int64_t queries = m->heads * m->size, width = queries + 2 * m->kv_heads * m->size;
-    float *x = batch->hidden + first * m->hidden, *normed = scratch, *qkv = normed + CHUNK * m->hidden;
-    float *mixed = qkv + CHUNK * width, *gates = mixed + CHUNK * queries, *active = gates + CHUNK * 2 * m->inner;
-    float *low = active + CHUNK * m->inner, *scores = low + CHUNK * 3 * m->rank;
+    Strides s = strides(m);
+    float *x = batch->hidden + first * m->hidden, *normed = scratch, *qkv = normed + CHUNK * s.hidden, *gates = qkv + CHUNK * s.qkv;
+    float *active = gates + CHUNK * s.gates, *low = active + CHUNK * s.active, *scores = low + CHUNK * s.low;
     for (int64_t r = 0; r < rows; r++) memcpy(x + r * m->hidden, m->embedding + batch->token[first + r] * m->hidden, m->hidden * sizeof(float));
     for (int64_t number = 0; number < m->layers; number++) {
         const Layer *layer = &m->layer[number];
-        for (int64_t r = 0; r < rows; r++) normalise(m->hidden, x + r * m->hidden, layer->attention_norm, m->epsilon, normed + r * m->hidden);
-        linear(m, batch, &layer->qkv, first, rows, normed, qkv, 0, low);
-        for (int64_t r = 0; r < rows; r++) {
-            attend(m, batch, number, first + r, qkv + r * width, scores);
-            memcpy(mixed + r * queries, qkv + r * width, queries * sizeof(float));
+        normalise_rows(m, rows, x, layer->attention_norm, normed, s.hidden);
+        memset(qkv, 0, rows * s.qkv * sizeof(float));
+        linear(m, batch, &layer->qkv, first, rows, normed, s.hidden, qkv, s.qkv, low);
+        for (int64_t r = 0, end; r < rows; r = end) {
+            for (end = r + 1; end < rows && end < r + QUERIES && batch->prompt[first + end] == batch->prompt[first + r];) end++;
+            attend(m, batch, number, first + r, end - r, qkv + r * s.qkv, s.qkv, scores);
         }
-        linear(m, batch, &layer->out, first, rows, mixed, x, 1, low);
-        for (int64_t r = 0; r < rows; r++) normalise(m->hidden, x + r * m->hidden, layer->mlp_norm, m->epsilon, normed + r * m->hidden);
-        linear(m, batch, &layer->gate_up, first, rows, normed, gates, 0, low);
+        linear(m, batch, &layer->out, first, rows, qkv, s.qkv, x, m->hidden, low);
+        normalise_rows(m, rows, x, layer->mlp_norm, normed, s.hidden);
+        memset(gates, 0, rows * s.gates * sizeof(float));
+        linear(m, batch, &layer->gate_up, first, rows, normed, s.hidden, gates, s.gates, low);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t i = 0; i < m->inner; i += LANES) {
-                vec gate = *(packed *)(gates + 2 * r * m->inner + i), up = *(packed *)(gates + (2 * r + 1) * m->inner + i);
-                *(packed *)(active + r * m->inner + i) = gate / (1.0f + exponential(-gate)) * up;
+                vec gate = *(packed *)(gates + r * s.gates + i), up = *(packed *)(gates + r * s.gates + m->inner + i);
+                *(packed *)(active + r * s.active + i) = gate / (1.0f + exponential(-gate)) * up;
             }
-        linear(m, batch, &layer->down, first, rows, active, x, 1, low);
+        linear(m, batch, &layer->down, first, rows, active, s.active, x, m->hidden, low);
     }
-    for (int64_t r = 0; r < rows; r++) normalise(m->hidden, x + r * m->hidden, m->norm, m->epsilon, x + r * m->hidden);
+    normalise_rows(m, rows, x, m->norm, x, m->hidden);
 }
 
 /* Compute the rows from `first` to `end`; `scratch` has `scratch_floats`. All rows of a prompt belong into one call. */
