@@ -64,7 +64,7 @@ def varied(library: str) -> dict[str, float]:
     """Compute products of random numbers of rows in this process. Returns milliseconds of a product and added MB."""
     torch.set_num_threads(1)
     draw, weights = np.random.default_rng(0), [torch.randn(outputs, inputs) for inputs, outputs in SIZES[:2]]
-    torch.randn(MOST_ROWS, 512) @ weights[1].T
+    _ = torch.randn(MOST_ROWS, 512) @ weights[1].T
     memory, spent = _resident(), 0.0
     for number in range(PRODUCTS):
         weight = weights[number % 2]

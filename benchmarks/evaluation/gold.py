@@ -113,7 +113,7 @@ def main() -> None:
             rows = [row(name, items, check, grader) for check in checks_of(name)]
         part = {"data_sha256": digest(path.read_bytes()), "rows": rows}
         results = keep(args.out / "gold.json", about, {name: part}, bars)
-    (args.out / "gold.md").write_text(table(results), encoding="utf-8")
+        (args.out / "gold.md").write_text(table(results), encoding="utf-8")
 
 
 def row(benchmark: str, items: Sequence[Item], check: Check, grader: GraderPool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 import shlex
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -199,6 +200,8 @@ def test_commands_of_the_pages_work_in_an_empty_folder(monkeypatch, tmp_path, ca
     os.symlink(ROOT / "examples", "examples")
     for name in ("tiny_4t4s", "tiny_baseline"):
         assert main(["train", name, *SMALL, *STEPS]) == 0
+    for seed in "01":
+        shutil.copytree("runs/tiny_baseline", f"runs/baseline_{seed}", symlinks=True)
     for index, name in enumerate("abc"):
         assert main(["export", "runs/tiny_4t4s", "--member", f"S{index}", "-o", name]) == 0
     ran = 0
