@@ -10,7 +10,7 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
+from functools import wraps
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -75,7 +75,12 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `populora.load_config` give steps of few prompts, and no evaluation: examples show what a run is, not how well it learns."""
     import populora
 
-    few = partial(populora.load_config, selfplay={"prompts_per_type": 3}, evaluation={"every": 0})
+    load = populora.load_config
+
+    @wraps(load)  # doctest looks for examples in functions of the module alone
+    def few(*args: Any, **changes: Any) -> Any:
+        return load(*args, **{"selfplay": {"prompts_per_type": 3}, "evaluation": {"every": 0}, **changes})
+
     monkeypatch.setattr(populora, "load_config", few)
 
 

@@ -19,7 +19,7 @@ from populora.runs import reader
 from populora.tasks import checks
 
 
-@pytest.mark.parametrize(("module", "examples"), [pytest.param(populora, 10, marks=pytest.mark.slow), (checks, 3), (reader, 2)])
+@pytest.mark.parametrize(("module", "examples"), [pytest.param(populora, 17, marks=pytest.mark.slow), (checks, 3), (reader, 2)])
 @pytest.mark.usefixtures("short_steps")
 def test_the_examples_of_the_door_print_what_they_say(module, examples):
     failed, tried = doctest.testmod(

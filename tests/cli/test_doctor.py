@@ -27,7 +27,7 @@ def test_another_project_of_the_same_name_is_a_failure(monkeypatch, capsys, tmp_
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["doctor"]) == 1
     text = " ".join(capsys.readouterr().out.split())
-    assert "populora 0.4.5, is installed, too" in text and "`pip uninstall populora populora-selfplay`" in text
+    assert "pip knows as populora 0.4.5 is installed, too" in text and "`pip uninstall populora populora-selfplay`" in text
 
 
 def test_report_names_what_computes_and_why_it_is_not_c(monkeypatch, capsys):

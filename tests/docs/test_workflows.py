@@ -135,5 +135,7 @@ def test_the_readme_of_the_wheel_has_absolute_links_only(tmp_path):
     links = re.findall(r"(!?)\[[^]]*\]\(([^)]*)\)", (tmp_path / "README.md").read_text("utf-8"))
     assert len(links) == len(re.findall(r"\]\(", (ROOT / "README.md").read_text("utf-8"))) > 15
     bases = {"!": "https://raw.githubusercontent.com/owner/populora/0123abc/", "": "https://github.com/owner/populora/blob/0123abc/"}
-    ours = [target.removeprefix(bases[image]) for image, target in links if not target.startswith("https://arxiv.org/")]
-    assert len(ours) == len(links) - 2 and all((ROOT / target.partition("#")[0]).is_file() for target in ours)
+    ours = [(bases[image], target) for image, target in links if not target.startswith("https://arxiv.org/")]
+    assert len(ours) == len(links) - 2 and all(
+        target.startswith(base) and (ROOT / target.removeprefix(base).partition("#")[0]).is_file() for base, target in ours
+    )

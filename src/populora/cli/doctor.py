@@ -54,8 +54,8 @@ def version(_arguments: Sequence[str]) -> int:
 def _versions() -> str:
     if other := next(iter(distributions(name="populora")), None):
         raise PopuloraError(
-            f"the package of another project, populora {other.version}, is installed, too, and both write into one folder: run "
-            f"`pip uninstall populora {DISTRIBUTION}`, then install this one again"
+            f"a package that pip knows as populora {other.version} is installed, too: another project's, or this one's under its old name. "
+            f"Run `pip uninstall populora {DISTRIBUTION}`, then install this one again"
         )
     return ", ".join(f"{name} {number}" for name, number in versions().items())
 
