@@ -37,6 +37,8 @@ def test_sixteen_teachers_and_sixteen_students_meet_learn_and_evolve(tmp_path):
     first = [child for child in children if child["born"] == 1]
     culled = {child["member"] for child in first}
     assert {child["generation"] for child in first} == {1}
+    second = [child for child in children if child["born"] == 2]  # newborns among their predecessors: the paper spares nobody
+    assert all(child["generation"] == 1 + (child["member"] in culled) for child in second)
     for child in first:
         parents = {parent.split("#")[0] for parent in child["parents"]}
         assert {parent[0] for parent in parents} == {child["member"][0]} and not parents & culled

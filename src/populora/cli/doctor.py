@@ -12,7 +12,8 @@ from rich.text import Text
 
 from populora.cli.arguments import parse
 from populora.core.errors import PopuloraError
-from populora.core.installed import DISTRIBUTION, versions
+from populora.core.installed import versions
+from populora.core.invocation import DISTRIBUTION
 from populora.core.output import OutputConsole
 
 

@@ -6,9 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from populora.core.config import Config
+from populora.core.invocation import DISTRIBUTION
 
-DISTRIBUTION = "populora-selfplay"
-"""The name that pip knows: on PyPI `populora` is another project, whose package has the same name."""
 PACKAGES = ("populora", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy", "scipy", "pyarrow")
 BREEDING = ("populora", "torch", "numpy")
 """The packages whose versions decide the weights of a child."""

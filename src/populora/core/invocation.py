@@ -12,9 +12,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
-from populora.core.installed import DISTRIBUTION
-
-NAME = "populora"
+NAME, DISTRIBUTION = "populora", "populora-selfplay"
+"""The names of the command and its package, and the one that pip knows: on PyPI `populora` is another project."""
 _QUOTED_COMMAND = re.compile(rf"`{NAME}(?= )")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from populora.engine.native.packed_model import PackedModel, floats
+from populora.engine.planning.decoding_memory import in_whole_pages
 
 SLAB = 64  # rows whose places are allocated together, in large pages where the system has them
 
@@ -16,7 +17,7 @@ class NativeCache:
 
     def __init__(self, model: PackedModel, rows: int, max_tokens: int):
         self._panel = model.functions.panel()  # keys lie in panels of so many tokens
-        self.capacity, self._slab = self._rounded(max_tokens), min(rows, SLAB)
+        self.capacity, self._slab = in_whole_pages(max_tokens, self._panel), min(rows, SLAB)
         self._token = 2 * model.layers * model.kv_heads * model.size  # numbers
         self._free: list[np.ndarray] = []
         self._numbers = itertools.count()
@@ -30,16 +31,13 @@ class NativeCache:
         numbers = list(itertools.islice(self._numbers, len(lengths)))
         columns: list[np.ndarray] = []
         for number, length in zip(numbers, lengths, strict=True):
-            capacity = self._rounded(length)
+            capacity = in_whole_pages(length, self._panel)
             memory = floats(self._token * capacity)
             self._prompts[number] = memory, length, capacity
             token = np.zeros((6, length), np.int64)
             token[0], token[3], token[4], token[5] = memory.ctypes.data, memory.ctypes.data, np.arange(length), capacity
             columns.append(token)
         return numbers, np.concatenate(columns, 1)
-
-    def _rounded(self, tokens: int) -> int:
-        return -(-tokens // self._panel) * self._panel
 
     def drop_prompts(self, numbers: Sequence[int]) -> None:
         """Free prompts that no row needs any more."""
