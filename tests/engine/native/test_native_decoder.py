@@ -54,6 +54,7 @@ BASES = {
     "mistral with wide heads": lambda: mistral(head_dim=32),
     "qwen2": lambda: biased(random_qwen2(**SHAPE)),
     "one head of keys": lambda: llama(num_key_value_heads=1, head_dim=32),
+    "heads of one vector": lambda: llama(head_dim=load().panel() // 2),
 }
 
 

@@ -8,8 +8,13 @@ import pytest
 import torch
 
 from populora.core.config import BaseConfig, Config, EngineConfig, SelfplayConfig
+from populora.engine.model import decode_cache
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.base_shape import read_base_shape
+from populora.engine.model.loading import load_base
 from populora.engine.model.paged import PagedDecodeAttention
+from populora.engine.native.compiled import load
+from populora.engine.native.decoder import NativeDecoder, prepare
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.decoding_memory import (
     CUDA_PAGE,
@@ -91,10 +96,23 @@ def test_pools_of_rows_that_end_at_any_length_are_no_larger():
 
 
 def test_rows_on_cuda_fill_the_cache_with_its_larger_pages():
-    assert (page_tokens("cpu"), page_tokens("cuda"), page_tokens("cuda:1")) == (PAGE, CUDA_PAGE, CUDA_PAGE) == (16, 64, 64)
-    longest = replace(CONFIG, selfplay=replace(CONFIG.selfplay, max_response_tokens=193))  # 13 pages of 16 tokens, or 4 of 64
+    assert (page_tokens("cpu"), page_tokens("cuda"), page_tokens("cuda:1")) == (PAGE, CUDA_PAGE, CUDA_PAGE) == (32, 64, 64)
+    longest = replace(CONFIG, selfplay=replace(CONFIG.selfplay, max_response_tokens=193))  # 7 pages of 32 tokens, or 4 of 64
     assert inprocess_rows(longest, SHAPE) == inprocess_rows(CONFIG, SHAPE) == 4096 // 256
-    assert inprocess_rows(replace(longest, base=BaseConfig()), SHAPE) == 4096 // 208
+    assert inprocess_rows(replace(longest, base=BaseConfig()), SHAPE) == 4096 // 224
+
+
+@pytest.mark.skipif(isinstance(load(), str), reason=f"the decoder in C: {load()}")
+@pytest.mark.parametrize("tokens", [1, 31, 33, 220])
+def test_no_cache_on_a_cpu_takes_more_than_is_counted(tokens):
+    play = replace(CONFIG.selfplay, max_response_tokens=tokens, max_prompt_tokens=PROMPT, samples_per_prompt=1, rho_samples=1)
+    config = replace(CONFIG, base=BaseConfig(), selfplay=play, engine=replace(CONFIG.engine, rows=3))
+    cache = NativeDecoder(prepare(AdaptedModel(load_base(BaseConfig())[0], ("q_proj",), 1, 2, 4.0)), 3, tokens, 1).cache
+    numbers, _ = cache.add_prompts([PROMPT] * 3)
+    cache.add_rows(numbers)
+    allocated = 4 * cache._token * (3 * cache.capacity + sum(capacity for *_, capacity in cache._prompts.values()))
+    assert allocated <= cache_bytes(config, SHAPE) < allocated + 3 * 2 * PAGE * SHAPE.kv_bytes(4)
+    assert PAGE % decode_cache.PAGE == 0
 
 
 @torch.inference_mode()

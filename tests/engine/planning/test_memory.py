@@ -114,8 +114,8 @@ def _saved_bytes(layers: int, dtype: str, checkpointing: str, fused: bool) -> fl
 def test_the_rows_at_a_time_fill_the_cache_with_whole_pages():
     config = Config(selfplay=SelfplayConfig(max_response_tokens=224), engine=EngineConfig(cache_mb=100))
     shape = read_base_shape(BaseConfig())
-    assert inprocess_rows(config, shape) == 114 == rows_at_a_time(512, 100, shape, 4, 209)
-    assert rows_at_a_time(512, 100, shape, 4, 225) == 106 and rows_at_a_time(7, 100, shape, 4, 225) == 7
+    assert inprocess_rows(config, shape) == 114 == rows_at_a_time(512, 100, shape, 4, 193)
+    assert rows_at_a_time(512, 100, shape, 4, 225) == 100 and rows_at_a_time(7, 100, shape, 4, 225) == 7
 
 
 def test_the_in_process_engine_shares_the_learner_s_base_unless_it_is_an_actor(paper, planned):

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 
 from populora.engine.model.attention import KeyValues
-from populora.engine.planning.decoding_memory import PAGE
 
+PAGE = 16  # tokens
 SPARSE = 0.5  # share of places in use below which the cache is compacted
 
 

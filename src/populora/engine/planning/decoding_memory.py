@@ -1,7 +1,7 @@
 """Memory of the in-process sampler: the rows that fit, their keys and values, and the graphs that are captured on CUDA.
 
-Keys and values are in pages, as `populora.engine.model.decode_cache` stores them, and on CUDA `populora.engine.model.paged`, whose pools
-grow in steps. The tests compare the count with these pools.
+Keys and values are in pages, as `populora.engine.native.cache` stores them, and on CUDA `populora.engine.model.paged`, whose pools grow in
+steps. The tests compare the count with these pools.
 """
 
 from populora.core.config import Config
@@ -10,8 +10,8 @@ from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
 PREFILL_TOKENS = 16384
 """Prompts that the in-process sampler computes in one forward, in tokens. A longer prompt is computed alone."""
-PAGE, CUDA_PAGE = 16, 64
-"""Tokens of a page."""
+PAGE, CUDA_PAGE = 32, 64
+"""Tokens of a page. On a CPU that of `decode.c` with AVX-512; other instructions and torch have smaller ones."""
 SMALLEST_GRAPH = 8
 """Rows of the smallest graph (`populora.engine.sampling.graph_decoder`). Fewer take as long."""
 SEGMENTS = (2 + 20) << 20
@@ -53,7 +53,7 @@ def cache_bytes(config: Config, shape: ModelShape) -> float:
     token = shape.kv_bytes(ITEMSIZE[config.base.dtype])
     prompts = -(-rows // min(play.samples_per_prompt, play.rho_samples, play.previous_step_attempts or play.rho_samples))
     if not config.base.device.startswith("cuda"):
-        return token * (rows * play.max_response_tokens + prompts * play.max_prompt_tokens)
+        return token * (rows * in_whole_pages(play.max_response_tokens, PAGE) + prompts * in_whole_pages(play.max_prompt_tokens, PAGE))
     pages = 1 + rows * -(-play.max_response_tokens // CUDA_PAGE) + prompts * -(-play.max_prompt_tokens // CUDA_PAGE)
     limit = (config.engine.cache_mb << 20) // (CUDA_PAGE * token)
     grown = max(pages + pages // 8, min(2 * pages, limit))  # pools double up to the limit, and grow by an eighth beyond
