@@ -1,6 +1,6 @@
 """Measure what a busy machine costs a run: steps of the tiny presets beside endless loops, with one torch thread and with two.
 
-    python -m benchmarks.contention [--steps 5] [--rounds 1]      writes contention.json; an idle machine with two cores, half an hour
+    python -m benchmarks.contention [--steps 5] [--rounds 2]      writes contention.json; an idle machine with two cores, half an hour
 
 Each run is `populora train` in a process of its own, with the same seed; its first step is not counted. With ``loops`` endless loops
 on ``cores`` cores, a run that keeps one core busy has a fair share of ``cores / (loops + 1)`` of a core, at most 1. ``of_fair_time`` is the
@@ -33,7 +33,7 @@ while os.getppid() == parent:  # end with the benchmark
 
 
 def main() -> None:
-    parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=1)
+    parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=2)
     parser.add_argument("--steps", type=int, default=5)
     args = parser.parse_args()
     about = {"machine": machine("populora", "torch"), "steps": args.steps - 1, "rounds": args.rounds}

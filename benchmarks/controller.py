@@ -1,6 +1,6 @@
 """Measure the controller's own work in a step, by the size of the population: everything but sampling, verification and learning.
 
-    python -m benchmarks.controller [--sizes 4 32 500] [--rounds 3]        writes controller.json; two minutes
+    python -m benchmarks.controller [--sizes 4 32 500] [--rounds 7]        writes controller.json; five minutes
 
 The sampler, the verifier and the learner are stand-ins that answer at once: a third of the proposals is invalid, and answers are right
 every other time. So what is measured is matchmaking, prompts, the feed of the sampler, rewards, advantages, ratings, the buffer, the
@@ -89,7 +89,7 @@ class Learner:
 
 
 def main() -> None:
-    parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=3)
+    parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=7)
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 32, 500], help="teachers, and as many students")
     args = parser.parse_args()
     about = {"machine": machine("populora", "numpy", "scipy", "pyarrow"), "rounds": args.rounds}

@@ -1,6 +1,6 @@
 """Measure many adapters in one batch: training beside PEFT and the bare base, decoding beside the bare base.
 
-    python -m benchmarks.multi_lora [--rounds 15]       writes speed/multi_lora.json; about 20 minutes on one core
+    python -m benchmarks.multi_lora [--rounds 9]       writes speed/multi_lora.json; about 20 minutes on one core
 
 One thread; times are CPU seconds of this process. Models have random weights: speed does not depend on them.
 """
@@ -16,7 +16,7 @@ from benchmarks.speed.models import SHAPES, adapted_model, peft_model
 
 
 def main() -> None:
-    parser = options(__doc__, Path(__file__).parent / "speed" / "multi_lora.json", rounds=15)
+    parser = options(__doc__, Path(__file__).parent / "speed" / "multi_lora.json", rounds=9)
     args = parser.parse_args()
     about = {"machine": machine("torch", "transformers", "peft"), "rounds": args.rounds}
     torch.set_num_threads(1)

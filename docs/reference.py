@@ -134,14 +134,15 @@ MEASURED = {
 }
 """Where the runs of a preset are described."""
 CURVES = {
-    name: f"Thin lines are seeds, the thick one is their mean (`python docs/curves.py`). {note}"
+    name: "Thin lines are seeds, the thick one is their mean. "
+    f"Curves of every step are means over the last five (`python docs/curves.py`). {note}"
     for name, note in {
         **dict.fromkeys(
             ("tiny", "tiny_1t1s", "tiny_baseline"),
             "These runs had the settings below, but for `evaluation.every`, which was 8.",
         ),
         "tiny_azr": "These runs had the settings below, but for `evaluation.every`, which was 8, and `learner.tis_cap`, which was 2.",
-        "tiny_4t4s": "These runs had the earlier settings.",
+        "tiny_4t4s": "These runs had earlier settings: 100 steps at a learning rate of 3e-3.",
         **dict.fromkeys(("sql", "sql_baseline"), "These runs had the settings below."),
     }.items()
 }

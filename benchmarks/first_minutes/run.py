@@ -2,7 +2,6 @@
 
     python -m benchmarks.first_minutes.run [--jobs 2]                writes results.json and results/: `tiny`, five seeds
     python -m benchmarks.first_minutes.run --presets tiny_1t1s tiny_baseline tiny_azr --seeds 3 --out benchmarks/first_minutes/others.json
-    python -m benchmarks.first_minutes.run --out benchmarks/first_minutes/half_rate.json -- --learner.learning-rate 3e-3
 
 Each run is the command in a process of its own, ``jobs`` at a time. Held-out accuracy is measured every 8 steps instead of 32. That changes
 nothing else, and ``seconds`` are without it. ``seeds_with`` counts the seeds that show each change beyond its error

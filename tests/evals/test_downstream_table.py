@@ -59,7 +59,7 @@ def test_rows_stand_as_in_the_paper_and_members_below():
     assert labels == ["base", *means, "Worst of 4", "Best of 4", "T0", "T1", "S0", "S1"]
     assert list(rows_of(evaluation(full()), members=False)) == labels[:6]
     pair = (EvalModel("base", "base"), EvalModel("T0", "teacher"), EvalModel("A0", "agent"))
-    assert list(rows_of(evaluation(full(models=pair), pair)))[:3] == ["base", "Baseline (agent) A0", "Teacher T0"]  # of one member
+    assert list(rows_of(evaluation(full(models=pair), pair)))[:3] == ["base", "Agent A0", "Teacher T0"]  # of one member
 
 
 def test_a_role_has_the_mean_and_sample_deviation_of_its_members_also_of_their_aggregates():

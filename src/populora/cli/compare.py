@@ -16,7 +16,7 @@ from populora.evals.comparison import holm
 from populora.evals.text_table import TextCell, TextRow, TextTable, print_table, write_tables
 from populora.report.arms import arms_of
 from populora.report.figure import Figure, Study, describe_runs
-from populora.report.figures.arm_comparison import compared_metrics, comparison_figure, last_tenth
+from populora.report.figures.arm_comparison import compared_metrics, comparison_figure, last_tenth, remarks
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,14 @@ def comparison_tables(study: Study, rows: Sequence[Mapping[str, Any]]) -> list[T
     intervals = "Welch's 95 % intervals over runs; p is corrected by Holm over the table. Bold: corrected p below 0.05."
     return [
         TextTable("Arms compared over seeds", (("", len(labels)),), labels, (means,), (means_of, describe_runs(study.arms))),
-        TextTable(f"Differences to {labels[0]}", (("", len(labels) - 1),), labels[1:], (differences,), (intervals,)),
+        TextTable(
+            f"Differences to {labels[0]}", (("", len(labels) - 1),), labels[1:], (differences,), (intervals, *remarks(study, metrics))
+        ),
     ]
 
 
 def _difference(row: Mapping[str, Any]) -> TextCell:
     if row["low"] is None:
-        return TextCell(f"{row['difference']:+.2g} (one run)" if row["runs"] < 2 else f"{row['difference']:+.2g}")
+        return TextCell(f"{row['difference']:+.2g}")
     text = f"{row['difference']:+.2g} [{row['low']:+.2g}, {row['high']:+.2g}] p={row['p_corrected']:.2g}"
     return TextCell(text, bold=row["p_corrected"] < 0.05)

@@ -29,7 +29,7 @@ AGGREGATES = {"Code": ("code",), "Math": ("math",), "All": ("code", "math")}
 PAPER_BENCHMARKS = {
     name: [benchmark.name for benchmark in BENCHMARKS.values() if benchmark.group in groups] for name, groups in AGGREGATES.items()
 }
-ROLES = {"agent": "Baseline (agent)", "teacher": "Teacher", "student": "Student", "adapter": "Adapter"}
+ROLES = {"agent": "Agent", "teacher": "Teacher", "student": "Student", "adapter": "Adapter"}
 
 Aggregates = Mapping[str, Sequence[str]]
 """The benchmarks that each aggregate averages in one table."""

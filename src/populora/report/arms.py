@@ -19,7 +19,7 @@ INK = "#1b1b1c"
 _HOW_IT_RAN = (
     "seed", "steps", "threads", "track", "checkpoint_every", "keep_checkpoints", "cluster.", "engine.", "base.path", "base.device",
     "learner.micro_batch_tokens", "learner.activation_checkpointing", "sandbox.workers", "selfplay.overlap", "evolution.keep_parents",
-    "base.kernels",
+    "base.kernels", "evaluation.every",
 )  # fmt: skip
 """Prefixes of settings in which runs of an arm may differ. Bases are compared by their fingerprint instead of their path."""
 _OF_A_POPULATION = ("population.teachers", "population.students", "evolution.", "league.")

@@ -4,6 +4,8 @@ Where it cannot be used, torch decodes and the reason is given."""
 import os
 import platform
 import re
+import shutil
+import time
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from populora.engine.model.loading import load_base
 from populora.engine.native import compiled, packed_model
 from populora.engine.native.compiled import describe, load
 from populora.engine.native.decoder import NativeDecoder, prepare
+from populora.engine.native.threads import share
 from populora.engine.sampling.decoders import EagerDecoder
 from populora.engine.sampling.inprocess import InProcessSampler
 
@@ -276,12 +279,34 @@ def test_a_compiler_may_have_arguments(monkeypatch, tmp_path):
 @needs_compiler
 def test_a_second_process_finds_the_compiled_library(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    command = ("cc", *compiled.FLAGS)
+    command = (shutil.which("cc") or "", *compiled.FLAGS)
     path = compiled._compiled(command)
     written = os.stat(path).st_mtime_ns
     assert compiled._compiled(command) == path and os.stat(path).st_mtime_ns == written
     assert [file.name for file in (tmp_path / "populora").iterdir()] == [path.name]
     assert compiled._compiled((*command, "-DOTHER")) != path
+    newer = tmp_path / "cc"
+    newer.symlink_to(command[0])
+    linked = compiled._compiled((str(newer), *compiled.FLAGS))
+    newer.unlink()
+    newer.write_text(f'#!/bin/sh\nexec {command[0]} "$@"\n')
+    newer.chmod(0o755)
+    assert compiled._compiled((str(newer), *compiled.FLAGS)) != linked, "another compiler has the same path"
+
+
+def test_the_caller_goes_on_only_after_every_thread_has_ended():
+    """Or C would write into memory that is freed when the caller is interrupted."""
+    ended = []
+
+    def work(part: int, first: int, end: int) -> None:
+        if part == 0:
+            raise KeyboardInterrupt
+        time.sleep(0.2)
+        ended.append(part)
+
+    with pytest.raises(KeyboardInterrupt):
+        share(work, range(5), 2)
+    assert sorted(ended) == [1, 2, 3]
 
 
 @needs_compiler

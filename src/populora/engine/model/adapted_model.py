@@ -168,9 +168,11 @@ class AdaptedModel:
         faults = [f"layers of kind {', '.join(sorted(kinds))}"] if kinds != {"full_attention"} else []
         faults += [] if difference < tolerance else [f"logits that differ by {difference:.1e} relative"]
         if faults:
+            compiled = not isinstance(self.kernels, str)
             raise BaseModelError(
                 "expected a causal LM with full attention and a plain linear head; this one has "
                 f"{' and '.join(faults)}. Choose another base.path."
+                + (' If torch computes it rightly (base.kernels = "torch"), the C compiler is at fault.' if compiled else "")
             )
 
 

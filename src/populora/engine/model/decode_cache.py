@@ -119,7 +119,7 @@ class DecodeAttention:
         if len(rows) and int(block[rows].max()) >= self._table.shape[1]:
             self._table = np.pad(self._table, ((0, 0), (0, self._table.shape[1])))
         if len(self._free) < len(rows):
-            added = max(len(rows), self._capacity // 2)
+            added = max(len(rows), self._capacity // 8)  # more could exceed engine.cache_mb by as much
             self._free += range(self._capacity, self._capacity + added)
             self._capacity += added
         for row in rows.tolist():

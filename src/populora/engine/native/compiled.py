@@ -67,9 +67,11 @@ def describe(kernels: ctypes.CDLL | str) -> str:
 
 
 def _compiled(command: tuple[str, ...]) -> Path:
-    """Return the compiled library in the user's cache, named after source, command and processor."""
+    """Return the compiled library in the user's cache, named after source, command, compiler and processor."""
     sources = (path.read_bytes() for path in (FOLDER / "vectors.h", *SOURCES))
-    name = hashlib.sha256(b"\0".join((*sources, *map(str.encode, (*command, _processor()))))).hexdigest()[:16]
+    compiler = Path(command[0]).stat()  # a newer one has the same path
+    named = (*command, f"{compiler.st_size} {compiler.st_mtime_ns}", _processor())
+    name = hashlib.sha256(b"\0".join((*sources, *map(str.encode, named)))).hexdigest()[:16]
     folder = user_cache()
     path = folder / f"kernels-{name}.so"
     if not path.is_file():
@@ -78,6 +80,8 @@ def _compiled(command: tuple[str, ...]) -> Path:
             built = Path(temporary, path.name)
             arguments = [*command, *map(str, SOURCES), "-lm", "-o", str(built)]
             subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=SECONDS)  # noqa: S603 - our own source
+            with built.open("rb") as library:
+                os.fsync(library)  # or a power cut could leave the name without its content
             built.replace(path)  # another process may compile at the same time
     return path
 

@@ -1,12 +1,13 @@
 """Compare arms with the baseline: means of the last tenth of the steps that all runs have, a run a sample, with Welch's interval."""
 
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from populora.report.drawing import Drawing, legend, panels
+from populora.report.drawing import Drawing, legend, line_styles, panels
 from populora.report.figure import Figure, MissingFigure, Study, describe_runs
 from populora.report.run_data import RunData
 from populora.runs.style import CAPTIONS, domain_captions
@@ -33,24 +34,33 @@ def comparison_figure(study: Study) -> Figure | MissingFigure:
         return MissingFigure(*FIGURE, "no metric was logged in all arms")
     rows = [row for metric in complete for row in _compare(metric, values[metric])]
     first, last = last_tenth(study)
-    lacking = [metric for metric in captions if metric not in complete]
-    left_out = not_begun + (f" Left out, because an arm lacks them: {', '.join(lacking)}." if lacking else "")
-    if single := [arm.label for arm in arms if len(arm.runs) < 2]:
-        left_out += f" No interval with {', '.join(single)}: a single run says nothing about how much seeds differ."
-    if repeated := [arm.label for arm in arms if len(set(arm.seeds)) < len(arm.runs)]:
-        left_out += f" A seed occurs twice in {', '.join(repeated)}: equal seeds give equal runs, so intervals are too narrow."
     return Figure(
         *FIGURE,
         definition=(
             f"A dot is a run: the mean over the steps {first} to {last}, the last tenth up to the last step that all runs have (or a "
-            "metric's last value before). The bar is the arm's mean. Below, in an arm's colour: its difference "
-            f"to {arms[0].label} and Welch's 95 % interval over runs, not corrected for the number of comparisons.{left_out}"
+            "metric's last value before). The bar is the arm's mean. Arms have the order of the legend. Below: an arm's number and its "
+            "difference "
+            f"to {arms[0].label} and Welch's 95 % interval over runs, not corrected for the number of comparisons.{not_begun}"
+            + "".join(f" {remark}" for remark in remarks(study, complete))
         ),
         source=f"metrics.jsonl: {', '.join(captions)}",
         runs=f"{describe_runs(arms)}; steps {first} to {last}",
         rows=rows,
         drawing=lambda: _draw(study, rows, captions),
     )
+
+
+def remarks(study: Study, complete: Collection[str]) -> list[str]:
+    """Return a sentence for each limit of the comparison, which has the metrics ``complete``."""
+    lacking = [metric for metric in compared_metrics(study) if metric not in complete]
+    single = [arm.label for arm in study.arms if len(arm.runs) < 2]
+    repeated = [arm.label for arm in study.arms if len(set(arm.seeds)) < len(arm.runs)]
+    sentences = {
+        f"Left out, because an arm lacks them: {', '.join(lacking)}.": lacking,
+        f"No interval with {', '.join(single)}: a single run says nothing about how much seeds differ.": single,
+        f"A seed occurs twice in {', '.join(repeated)}: equal seeds give equal runs, so intervals are too narrow.": repeated,
+    }
+    return [sentence for sentence, holds in sentences.items() if holds]
 
 
 def compared_metrics(study: Study) -> dict[str, str]:
@@ -115,25 +125,30 @@ def _draw(study: Study, rows: list[dict[str, Any]], captions: dict[str, str]) ->
     drawing, axes = panels(-(-len(metrics) // 4), 4, height=1.5 + 0.13 * len(study.arms))
     for axis in axes.flat[len(metrics) :]:
         axis.set_axis_off()
-    colours = {arm.label: arm.colour for arm in study.arms}
+    lines = line_styles(study.arms)
+    styles = {arm.label: {"color": arm.colour, "linestyle": lines[arm.label]} for arm in study.arms}
     for axis, metric in zip(axes.flat, metrics, strict=False):
-        _draw_metric(axis, [row for row in rows if row["metric"] == metric], colours)
+        _draw_metric(axis, [row for row in rows if row["metric"] == metric], styles)
         axis.set_title(captions[metric])
     legend(drawing, study.arms)
     return drawing
 
 
-def _draw_metric(axis: Any, rows: list[dict[str, Any]], colours: dict[str, str]) -> None:
+def _draw_metric(axis: Any, rows: list[dict[str, Any]], styles: dict[str, dict[str, Any]]) -> None:
     for x, row in enumerate(rows):
+        style = styles[row["arm"]]
         values = [float(value) for value in row["values"].split()]
-        axis.plot([x] * len(values), values, "o", color=colours[row["arm"]], markersize=4, alpha=0.7)
-        axis.plot([x - 0.25, x + 0.25], [row["mean"]] * 2, color=colours[row["arm"]], linewidth=2)
-    for line, row in enumerate((row for row in rows if row["low"] is not None), start=1):
-        text = f"{row['difference']:+.2g}  [{row['low']:+.2g}, {row['high']:+.2g}]"
-        style = {"ha": "center", "va": "center", "fontsize": 7, "color": colours[row["arm"]]}
-        axis.annotate(text, (0.5, 0), (0, -9 * line), "axes fraction", "offset points", **style)
+        axis.plot([x] * len(values), values, "o", color=style["color"], markersize=4, alpha=0.7)
+        axis.plot([x - 0.25, x + 0.25], [row["mean"]] * 2, **style, linewidth=2)
+    places = [x for x, row in enumerate(rows) if row["low"] is not None]
+    for line, x in enumerate(places, start=1):
+        row = rows[x]
+        text = f"{x + 1}:  {row['difference']:+.2g}  [{row['low']:+.2g}, {row['high']:+.2g}]"
+        style = {"ha": "center", "va": "center", "fontsize": 7, "color": styles[row["arm"]]["color"]}
+        axis.annotate(text, (0.5, 0), (0, -9 * line - 8), "axes fraction", "offset points", **style)
     axis.ticklabel_format(useOffset=False)
     axis.margins(y=0.15)
     if np.ptp([row["mean"] for row in rows]) < 1e-6:  # equal but for rounding
         axis.set_ylim(0.9 * rows[0]["mean"] - 1e-6, 1.1 * rows[0]["mean"] + 1e-6)
-    axis.set(xlim=(-0.6, len(rows) - 0.4), xticks=[])
+    axis.set(xlim=(-0.6, len(rows) - 0.4))
+    axis.set_xticks(range(len(rows)), [str(x + 1) for x in range(len(rows))], fontsize=7)

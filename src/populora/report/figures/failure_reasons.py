@@ -89,8 +89,9 @@ def _draw_arm(axis: Any, runs: list[tuple[Steps, Shares]], groups: dict[str, lis
         return
     layers: Shares = {}
     steps = np.unique(np.concatenate([run_steps for run_steps, _ in runs]))
+    shared = steps <= min(run_steps[-1] for run_steps, _ in runs)  # beyond, the mean would jump because it is over fewer runs
     for label, reasons in groups.items():
         sums = [np.zeros(len(run_steps)) + sum(by_reason.get(reason, 0.0) for reason in reasons) for run_steps, by_reason in runs]
         _, smoothed = stack([(run_steps, trailing(values, smooth)) for (run_steps, _), values in zip(runs, sums, strict=True)])
-        layers[label] = np.nan_to_num(mean(smoothed))
-    axis.stackplot(steps, *layers.values(), colors=[colours[label] for label in layers], labels=list(layers), linewidth=0)
+        layers[label] = np.nan_to_num(mean(smoothed[:, shared]))
+    axis.stackplot(steps[shared], *layers.values(), colors=[colours[label] for label in layers], labels=list(layers), linewidth=0)

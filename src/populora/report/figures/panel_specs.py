@@ -61,9 +61,9 @@ PANEL_FIGURES = (
     PanelFigure(
         "diagnostics", "Training diagnostics",
         "Norm of a member's gradient before clipping; its policy-gradient loss; mean entropy (nats a token) of the distributions that "
-        "proposals and answers were sampled from. There is no KL to the base: where learner.base_kl penalises it, it is in the log. Where "
-        "a batch is used once, before any update, the normalised advantages sum to nearly nothing, and so does the loss: it is no measure "
-        "of progress.",
+        "proposals and answers were sampled from. There is no KL to the base: where learner.base_kl penalises it, it is in the log. The "
+        'loss of a batch that is used once is no measure of progress: it is near zero with learner.centring = "batch", and else it follows '
+        "the difference in length of good and bad answers.",
         (
             Panel("gradient norm", "learner/grad_norm"), Panel("policy-gradient loss", "learner/loss"),
             Panel("entropy of proposals, nats", "teacher/entropy"),
