@@ -124,3 +124,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_drawn(make_
     out = out.replace("RUN", str(run))
     assert report(run, "-o", out) == 2
     assert f"--out is '{out}': expected a file in a folder that exists, such as report.html" in capsys.readouterr().err
+
+
+def test_runs_that_were_read_as_baselines_are_asked_for_again(make_run, assert_refused):
+    assert_refused(["report", "--baseline", str(make_run("agent", AGENT)), str(make_run())], "name the runs to report before it")

@@ -1,6 +1,8 @@
 """The display of a run in a recorded console: plain lines, the live table at 60 to 160 columns, the closing table."""
 
+import errno
 import io
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -139,23 +141,28 @@ def test_plain_display_is_one_ascii_line_a_step_and_announces_a_stop_once(make_r
 
 
 class Closed(io.StringIO):
-    """A pipe whose reader has gone."""
+    """A pipe whose reader has gone, or a full disk."""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.number = number
 
     def write(self, text: str) -> int:
-        raise BrokenPipeError
+        raise OSError(self.number, os.strerror(self.number))
 
 
-def test_a_display_that_nobody_reads_says_so_once_and_stays_silent(make_record, monkeypatch, capsys):
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EIO])
+def test_a_display_that_cannot_be_written_says_so_once_and_stays_silent(make_record, monkeypatch, capsys, number):
     discarded: list[bool] = []
     monkeypatch.setattr("populora.runs.display.discard_output", lambda: discarded.append(True))
     console = OutputConsole()
-    console.file = Closed()
+    console.file = Closed(number)
     display = PlainDisplay(Path("runs/tiny"), 30, lambda: False, console)
     with display:
         display.phase("update")
         after_steps(display, make_record, 1, 2)
     assert discarded == [True]
-    assert capsys.readouterr().err == "populora: nobody reads the output any more; the run in runs/tiny goes on without it\n"
+    assert capsys.readouterr().err == "populora: the output cannot be written any more; the run in runs/tiny goes on without it\n"
 
 
 def test_an_evolution_names_births_spared_newborns_and_broken_teachers(make_record):

@@ -120,6 +120,14 @@ def test_a_run_that_another_process_begins_at_the_same_moment_is_left_alone(tmp_
     assert (tmp_path / "run" / "config.json").read_text() == "another's"
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_the_base_is_loaded(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(directory.os, "access", lambda path, mode: asked.append(path))
+    with pytest.raises(RunDirectoryError, match=rf"'{tmp_path}' cannot be written: choose another folder"):
+        directory.check_free(tmp_path / "new" / "run")
+    assert asked == [tmp_path]
+
+
 def test_creation_that_was_killed_before_its_settings_leaves_the_folder_free(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "config.json.part").write_text("{")

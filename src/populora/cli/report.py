@@ -42,7 +42,7 @@ class Report:
 def main(arguments: Sequence[str]) -> int:
     """Write the page and the figures; returns 0. Raises `PopuloraError`."""
     args = parse(Report, arguments, "report")
-    runs = args.runs or (latest_run(),)
+    runs = runs_or_latest(args.runs, args.baseline)
     study = read_study(runs, args.baseline, args.evaluation, args.retention, args.published, args.smooth)
     out = args.out or runs[0] / "report.html"
     if out.is_dir() or not out.parent.is_dir():  # drawing takes minutes
@@ -60,6 +60,13 @@ def main(arguments: Sequence[str]) -> int:
             written = [file for figure in figures if isinstance(figure, Figure) for file in save_figure(figure, args.figures)]
         sys.stdout.write(f"{args.figures}/  {len(written)} files\n")
     return 0
+
+
+def runs_or_latest(runs: tuple[Path, ...], baseline: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the runs that were named, or else the latest. Raises `ConfigError` if all were read as baselines."""
+    if baseline and not runs:
+        raise ConfigError("--baseline takes all the runs behind it: name the runs to report before it")
+    return runs or (latest_run(),)
 
 
 def read_study(

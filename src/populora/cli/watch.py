@@ -11,9 +11,8 @@ from typing import Annotated
 import tyro
 
 from populora.cli.arguments import parse
-from populora.cli.report import read_study
+from populora.cli.report import read_study, runs_or_latest
 from populora.core.errors import ConfigError
-from populora.runs.metrics_log import latest_run
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Watch:
 def main(arguments: Sequence[str]) -> int:
     """Serve until Ctrl-C; returns 0. Raises `PopuloraError`."""
     args = parse(Watch, arguments, "watch")
-    runs = args.runs or (latest_run(),)
+    runs = runs_or_latest(args.runs, args.baseline)
     read_study(runs, args.baseline, smooth=args.smooth)
     if not 0 <= args.port <= 65535:
         raise ConfigError(f"--port is {args.port}: expected 0 to 65535")

@@ -33,7 +33,7 @@ def solve_rates(folder: Path, step: int | None = None, prompts: int = 0) -> list
     if checkpoint is None:
         raise missing_checkpoint(folder, step)
     play = replace(config.selfplay, prompts_per_type=prompts or config.selfplay.prompts_per_type, buffer_share=0.0)
-    with build_run(replace(config, selfplay=play, cluster=ClusterConfig())) as run:
+    with build_run(replace(config, selfplay=play, cluster=ClusterConfig(), track=())) as run:
         check_fingerprints(folder, run.fingerprints)
         restore(run, checkpoint)
         run.sync_weights()

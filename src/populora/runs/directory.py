@@ -130,6 +130,9 @@ def check_free(folder: Path) -> None:
         raise RunDirectoryError(
             f"'{folder}' already holds a run: `{command('resume', folder)}` continues it, another `--out DIR` begins a new one."
         )
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(above, os.W_OK):
+        raise RunDirectoryError(f"'{above}' cannot be written: choose another folder for the run (`--out DIR`).")
     with disk_errors(folder, "read"):
         names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     if foreign := [name for name in names if name not in (FACTS, LOCK) and not name.endswith(PART)]:

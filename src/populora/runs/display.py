@@ -84,14 +84,14 @@ class PlainDisplay(AbstractContextManager):
 
     @contextmanager
     def _unread(self) -> Iterator[None]:
-        """Go on without printing where nobody reads any more, because hours of training are worth more than lines."""
+        """Go on without printing where nobody reads any more or a disk is full, because hours of training are worth more than lines."""
         try:
             yield
-        except BrokenPipeError:
+        except OSError:
             self._console.quiet = True
             discard_output()
-            with suppress(BrokenPipeError):  # both streams may have gone to the same reader
-                sys.stderr.write(f"populora: nobody reads the output any more; the run in {self._folder} goes on without it\n")
+            with suppress(OSError):  # both streams may have gone to the same reader
+                sys.stderr.write(f"populora: the output cannot be written any more; the run in {self._folder} goes on without it\n")
 
 
 def step_line(record: StepRecord, metrics: Mapping[str, float], steps: int, left: float) -> str:
