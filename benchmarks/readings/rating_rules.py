@@ -6,7 +6,8 @@ Four teachers meet four students for 100 steps, paired by PFSP. A teacher draws 
 skill solves a problem of difficulty d with probability 1 / (1 + exp(d - skill)), in eight attempts. ``best_rated_loses`` is by how much the
 reward of the best rated teacher is below the highest reward, ``worst_rated_gains`` by how much that of the worst rated is above the lowest:
 0 is right. ``mu`` is the mean over all members at the end; it is 25 at the beginning. ``student_inversions`` counts neighbours in skill, of
-three pairs, whose ratings are the other way round. All are means over 12 seeds. The rules:
+three pairs, whose ratings are the other way round. ``mean_rho`` and ``expected`` are the mean solve rate and the student's predicted chance
+in the last half of the steps. All are means over 12 seeds. The rules:
 
 - ``teacher``: the paper's, ``league.unsolved = "teacher"``; ``nobody``: ours, where a teacher that does not earn its win loses alone;
 - ``both``: then the student loses as well; ``left out``: unsolved problems do not count for either side;
@@ -34,6 +35,7 @@ TEACHERS = {
     "one half impossible": ((1.7,), (0.0,), (-2.2,), (NEVER, 0.0)),
     "one mostly impossible": ((0.0,), (-2.2,), (NEVER,) * 9 + (1.0,), (NEVER,)),
     "one very hard": ((3.0,), (1.7,), (0.0,), (-2.2,)),
+    "a quarter of all impossible": tuple((centre - 1, centre, centre + 1, NEVER) for centre in (0.6, 0.2, -0.2, -0.6)),
 }
 """Difficulties that each teacher draws from."""
 SKILLS = (-0.6, -0.2, 0.2, 0.6)
@@ -60,11 +62,13 @@ def simulate(difficulties: tuple[tuple[float, ...], ...], rule: str, steps: int,
     names = [*(f"T{index}" for index in range(len(difficulties))), *(f"S{index}" for index in range(len(SKILLS)))]
     ratings = {name: Rating() for name in names}
     rewards: dict[str, list[float]] = {name: [] for name in names if name[0] == "T"}
-    for _ in range(steps):
+    late: list[tuple[float, float]] = []  # solve rate and prediction of a matchup
+    for step in range(steps):
         members = [Member(name, Role.TEACHER if name[0] == "T" else Role.STUDENT, 0, ratings[name], Lineage(name)) for name in names]
         for matchup in pair(members[: len(difficulties)], members[len(difficulties) :], LEAGUE, rng):
             drawn = rng.choice(difficulties[int(matchup.teacher[1:])], size=36)
             rhos = (rng.binomial(8, 1 / (1 + np.exp(drawn - SKILLS[int(matchup.student[1:])]))) / 8).tolist()
+            late += [(fmean(rhos), matchup.expected)] if 2 * step >= steps else []
             rewards[matchup.teacher].append(fmean(teacher_reward(True, rho, RewardConfig()) for rho in rhos))
             student, teacher = ratings[matchup.student], ratings[matchup.teacher]
             ratings[matchup.student], ratings[matchup.teacher] = play(rule, student, teacher, matchup.expected, rhos)
@@ -76,6 +80,8 @@ def simulate(difficulties: tuple[tuple[float, ...], ...], rule: str, steps: int,
         "worst_rated_gains": means[ranked[0]] - min(means.values()),
         "mu": fmean(rating.mu for rating in ratings.values()),
         "student_inversions": float(sum(weaker > stronger for weaker, stronger in pairwise(students))),
+        "mean_rho": fmean(rho for rho, _ in late),
+        "expected": fmean(expected for _, expected in late),
     }
 
 

@@ -202,7 +202,7 @@ class Matchup:
     teacher: str
     student: str
     expected: float
-    """Predicted probability that the student wins, which is also the expectation of mean rho."""
+    """Predicted probability that the student wins. With ``league.unsolved = "teacher"`` it settles at mean rho."""
     mean_rho: float | None = None
     outcome: str = "none"
 

@@ -9,6 +9,7 @@ probability that it wins. Predictions then settle at the solve rate. With a fixe
 
 By this rule the rating of a teacher whose problems nobody solves rises without end, although its reward is 0, and culling keeps it. With
 ``league.unsolved = "nobody"`` it wins by what Eq. 2 pays: a problem that no attempt solves counts like one that all solve.
+Then games without a winner lower the ratings, and predictions settle above the solve rate.
 """
 
 import math
