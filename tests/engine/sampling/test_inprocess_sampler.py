@@ -76,7 +76,7 @@ def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatc
     token = 2 * 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.hidden_size // shape.num_attention_heads
     answers = zip(REQUESTS, small.generate(REQUESTS, 45, 1.0, STOP), sampler.generate(REQUESTS, 45, 1.0, STOP), strict=True)
     assert all(same_draws(adapted, 7, *pair) for pair in answers)
-    assert limits == [(1 << 20) // (48 * token), 512]  # whole pages
+    assert limits == [(1 << 20) // (64 * token), 512]  # whole pages
     with pytest.raises(ConfigError, match=r"engine.cache_mb is 1: one response of 100000 tokens needs"):
         small.generate(REQUESTS, 100_000, 1.0, STOP)
 
