@@ -78,5 +78,8 @@ def test_runs_without_teachers_and_students_are_refused(tmp_path, capsys):
     train(replace(CONFIG, steps=1, population=PopulationConfig(single_agent=True)), tmp_path / "agent", Silent())
     assert main(["evaluate", "pairs", str(tmp_path / "agent")]) == 2
     assert "expected a run of teachers and students, got one of a single agent" in capsys.readouterr().err
+    assert not (tmp_path / "agent" / "pairs").exists()
+    assert main(["evaluate", "pairs", str(tmp_path / "missing")]) == 2 and not (tmp_path / "missing").exists()
+    assert "missing" in capsys.readouterr().err
     assert main(["evaluate", "pairs", str(tmp_path / "agent"), "--prompts", "-1"]) == 2
     assert "--prompts is -1: expected a number of prompts" in capsys.readouterr().err

@@ -10,7 +10,6 @@ import tyro
 from populora.cli.arguments import QUIET, parse
 from populora.cli.evaluate_generate import say
 from populora.core.errors import ConfigError
-from populora.core.files import make_folder
 from populora.evals.text_table import print_table, write_tables
 from populora.runs.directory import PAIRS
 from populora.runs.metrics_log import latest_run
@@ -40,13 +39,12 @@ def main(arguments: Sequence[str]) -> int:
 
     from populora.evals.all_pairs import pair_tables, solve_rates
 
-    make_folder(folder / PAIRS)  # the attempts may take hours
     rows = solve_rates(folder, args.step, args.prompts)
     if not rows:
         raise ConfigError(f"'{folder}': no teacher proposed a valid problem; give more --prompts")
     tables = pair_tables(rows)
-    files = write_tables(folder / PAIRS, f"step_{rows[0]['snapshot']:05}", tables, rows)
     for table in tables:
-        print_table(table)
+        print_table(table)  # before a folder that cannot be written stops the command: the attempts may have taken hours
+    files = write_tables(folder / PAIRS, f"step_{rows[0]['snapshot']:05}", tables, rows)
     say(f"written to {', '.join(map(str, files))}")
     return 0
