@@ -1,6 +1,6 @@
 """Measure what a busy machine costs a run: steps of the tiny presets beside endless loops, with one torch thread and with two.
 
-    python -m benchmarks.contention [--steps 5] [--rounds 2]      writes contention.json; an idle machine with two cores, half an hour
+    python -m benchmarks.contention [--steps 5] [--rounds 2]      writes contention.json; an idle machine with two cores, an hour
 
 Each run is `populora train` in a process of its own, with the same seed; its first step is not counted. With ``loops`` endless loops
 on ``cores`` cores, a run that keeps one core busy has a fair share of ``cores / (loops + 1)`` of a core, at most 1. ``of_fair_time`` is the

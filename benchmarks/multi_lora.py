@@ -1,6 +1,6 @@
 """Measure many adapters in one batch: training beside PEFT and the bare base, decoding beside the bare base.
 
-    python -m benchmarks.multi_lora [--rounds 9]       writes speed/multi_lora.json; about 20 minutes on one core
+    python -m benchmarks.multi_lora [--rounds 9]       writes speed/multi_lora.json; about 12 minutes on one core
 
 One thread; times are CPU seconds of this process. Models have random weights: speed does not depend on them.
 """

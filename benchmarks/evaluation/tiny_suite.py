@@ -1,6 +1,6 @@
 """Time `populora evaluate RUN --suite tiny --members all` for 8 members: the whole command, generation and grading.
 
-    python -m benchmarks.evaluation.tiny_suite [--steps 10] [--rounds 2]      writes tiny_suite.json; eight minutes
+    python -m benchmarks.evaluation.tiny_suite [--steps 10] [--rounds 2]      writes tiny_suite.json; six minutes
 
 `configs/tiny_4t4s.toml` is trained for ``--steps`` first, so that the members' answers differ. Members answer together, and equal answers
 are judged once: the more they differ, the longer it takes. ``generation`` ends with the last completion and includes start and loading.

@@ -4,8 +4,7 @@
     python -m benchmarks.first_run.summarise     writes results.json, table.md and the curves from those files; --measured names the folder
 
 Runs are made one after the other by `populora train`, the arms that are compared first. A run with a file in measured/ is not made again:
-to check it, measure into another folder. Today's settings have other names and
-defaults, so new runs are compared among themselves.
+to check it, measure into another folder. Today's settings have other names and defaults, so new runs are compared among themselves.
 """
 
 import subprocess

@@ -26,7 +26,7 @@ def facts(*folders: Path, baselines: tuple[Path, ...] = ()) -> list[tuple[str, l
 
 def test_where_and_how_long_a_run_ran_makes_no_other_arm(runs, copied):
     parts = {"engine": {"backend": "vllm"}, "sandbox": {"workers": 8}, "base": {"device": "cuda"}, "learner": {"micro_batch_tokens": 64}}
-    parts |= {"selfplay": {"overlap": "eager"}, "evolution": {"keep_parents": False}}
+    parts |= {"selfplay": {"overlap": "eager"}, "evolution": {"keep_parents": False}, "evaluation": {"every": 3}}
     other = changed(copied(to="other"), steps=400, threads=9, checkpoint_every=7, track=["wandb"], seed=3, **parts)
     assert facts(runs["pair"], other) == [("2T+2S", ["pair", "other"], False)]
     (arm,) = arms_of([runs["pair"], other])

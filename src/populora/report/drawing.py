@@ -111,6 +111,16 @@ def mean(values: Array) -> Array:
     return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
 
+def mean_of_shared(series: Sequence[tuple[Steps, Array]]) -> tuple[Steps, Array]:
+    """Return the steps [n] up to the end of the shortest of several series, and their `mean` [n] there.
+
+    Beyond, the mean would jump because it is over fewer runs.
+    """
+    steps, values = stack(series)
+    shared = steps <= min(logged[-1] for logged, _ in series)
+    return steps[shared], mean(values[:, shared])
+
+
 def panels(rows: int, columns: int, width: float = 2.5, height: float = 1.9, **options: Any) -> tuple[Drawing, Any]:
     """Return a drawing and its axes [rows, columns]; ``width`` and ``height`` are inches of one panel."""
     drawing = Drawing(figsize=(width * columns, height * rows + 0.3), layout="constrained")
@@ -144,10 +154,8 @@ def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth
             steps, values = stack([series for _, series in single])
             low, high = np.fmin.reduce(values), np.fmax.reduce(values)
             axis.fill_between(steps, low, high, color=arm.colour, alpha=0.18, linewidth=0)
-        if ends := [steps[-1] for steps, values in whole if np.isfinite(values).any()]:
-            steps, values = stack(whole)
-            shared = steps <= min(ends)  # beyond, the mean would jump because it is over fewer runs
-            axis.plot(steps[shared], mean(values[:, shared]), lines[arm.label], color=arm.colour)
+        if logged := [(steps, values) for steps, values in whole if np.isfinite(values).any()]:
+            axis.plot(*mean_of_shared(logged), lines[arm.label], color=arm.colour)
 
 
 def heatmap(axis: Axes, values: Any, rows: Sequence[str], columns: Sequence[str], digits: int = 2) -> None:

@@ -38,9 +38,8 @@ def comparison_figure(study: Study) -> Figure | MissingFigure:
         *FIGURE,
         definition=(
             f"A dot is a run: the mean over the steps {first} to {last}, the last tenth up to the last step that all runs have (or a "
-            "metric's last value before). The bar is the arm's mean. Arms have the order of the legend. Below: an arm's number and its "
-            "difference "
-            f"to {arms[0].label} and Welch's 95 % interval over runs, not corrected for the number of comparisons.{not_begun}"
+            "metric's last value before). The bar is the arm's mean. Arms have the order of the legend. Below: an arm's number, its "
+            f"difference to {arms[0].label}, and Welch's 95 % interval over runs, not corrected for the number of comparisons.{not_begun}"
             + "".join(f" {remark}" for remark in remarks(study, complete))
         ),
         source=f"metrics.jsonl: {', '.join(captions)}",
@@ -135,20 +134,19 @@ def _draw(study: Study, rows: list[dict[str, Any]], captions: dict[str, str]) ->
 
 
 def _draw_metric(axis: Any, rows: list[dict[str, Any]], styles: dict[str, dict[str, Any]]) -> None:
-    for x, row in enumerate(rows):
+    numbered = list(enumerate(rows, start=1))
+    for number, row in numbered:
         style = styles[row["arm"]]
         values = [float(value) for value in row["values"].split()]
-        axis.plot([x] * len(values), values, "o", color=style["color"], markersize=4, alpha=0.7)
-        axis.plot([x - 0.25, x + 0.25], [row["mean"]] * 2, **style, linewidth=2)
-    places = [x for x, row in enumerate(rows) if row["low"] is not None]
-    for line, x in enumerate(places, start=1):
-        row = rows[x]
-        text = f"{x + 1}:  {row['difference']:+.2g}  [{row['low']:+.2g}, {row['high']:+.2g}]"
-        style = {"ha": "center", "va": "center", "fontsize": 7, "color": styles[row["arm"]]["color"]}
-        axis.annotate(text, (0.5, 0), (0, -9 * line - 8), "axes fraction", "offset points", **style)
+        axis.plot([number] * len(values), values, "o", color=style["color"], markersize=4, alpha=0.7)
+        axis.plot([number - 0.25, number + 0.25], [row["mean"]] * 2, **style, linewidth=2)
+    for line, (number, row) in enumerate((arm for arm in numbered if arm[1]["low"] is not None), start=1):
+        text = f"{number}:  {row['difference']:+.2g}  [{row['low']:+.2g}, {row['high']:+.2g}]"
+        options = {"ha": "center", "va": "center", "fontsize": 7, "color": styles[row["arm"]]["color"]}
+        axis.annotate(text, (0.5, 0), (0, -9 * line - 13), "axes fraction", "offset points", **options)
     axis.ticklabel_format(useOffset=False)
     axis.margins(y=0.15)
     if np.ptp([row["mean"] for row in rows]) < 1e-6:  # equal but for rounding
         axis.set_ylim(0.9 * rows[0]["mean"] - 1e-6, 1.1 * rows[0]["mean"] + 1e-6)
-    axis.set(xlim=(-0.6, len(rows) - 0.4))
-    axis.set_xticks(range(len(rows)), [str(x + 1) for x in range(len(rows))], fontsize=7)
+    axis.set(xlim=(0.4, len(rows) + 0.6), xticks=range(1, len(rows) + 1))
+    axis.tick_params("x", labelsize=7)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from populora.report.arms import Arm
-from populora.report.drawing import PALE, Drawing, categorical_colours, mean, panels, stack, trailing
+from populora.report.drawing import PALE, Drawing, categorical_colours, mean_of_shared, panels, trailing
 from populora.report.figure import Figure, MissingFigure, Study, describe_runs
 from populora.report.run_data import Array, RunData, Steps
 
@@ -87,11 +87,9 @@ def _draw_arm(axis: Any, runs: list[tuple[Steps, Shares]], groups: dict[str, lis
     if not groups:  # in the first steps of a run every proposal may be accepted
         axis.text(0.5, 0.5, "none", ha="center", color=PALE, transform=axis.transAxes)
         return
-    layers: Shares = {}
-    steps = np.unique(np.concatenate([run_steps for run_steps, _ in runs]))
-    shared = steps <= min(run_steps[-1] for run_steps, _ in runs)  # beyond, the mean would jump because it is over fewer runs
+    layers: dict[str, tuple[Steps, Array]] = {}
     for label, reasons in groups.items():
-        sums = [np.zeros(len(run_steps)) + sum(by_reason.get(reason, 0.0) for reason in reasons) for run_steps, by_reason in runs]
-        _, smoothed = stack([(run_steps, trailing(values, smooth)) for (run_steps, _), values in zip(runs, sums, strict=True)])
-        layers[label] = np.nan_to_num(mean(smoothed[:, shared]))
-    axis.stackplot(steps[shared], *layers.values(), colors=[colours[label] for label in layers], labels=list(layers), linewidth=0)
+        sums = [np.zeros(len(steps)) + sum(by_reason.get(reason, 0.0) for reason in reasons) for steps, by_reason in runs]
+        layers[label] = mean_of_shared([(steps, trailing(values, smooth)) for (steps, _), values in zip(runs, sums, strict=True)])
+    steps, averages = next(iter(layers.values()))[0], [np.nan_to_num(values) for _, values in layers.values()]
+    axis.stackplot(steps, *averages, colors=[colours[label] for label in layers], labels=list(layers), linewidth=0)
