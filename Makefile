@@ -2,7 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and run the fast tests
-#   make test-all run the fast tests, then what follows up to test-vllm, four at a time
+#   make test-all run the fast tests with those of test-slow, then what follows up to test-vllm, four at a time
 #   make test-slow      run the tests that take more than a few seconds each
 #   make test-numerics  run what compares tensors or bytes (tests/numerics) with other instruction sets, numbers of threads and addresses
 #   make test-address   each night: run the tests of the C sources under GCC's address sanitizer
@@ -43,7 +43,7 @@ COMPILE_SQLGLOT = $(BIN)/python -m compileall -q $$($(BIN)/python -c 'import sql
 
 .PHONY: train test test-all bench docs test-slow test-numerics test-address test-install test-thorough test-ray test-track test-browser test-gpu test-gpu-vllm test-oldest \
 	test-newest test-vllm test-qwen \
-	test-others test-uses test-beside setup lint format pytest clean
+	test-with-slow test-uses test-beside setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(PRESET)
@@ -59,15 +59,16 @@ IN_TURN = +@set -e; seconds=; for stage in $(1); do \
 
 test-all:
 	-$(MAKE) --jobs=2 .venv/dev.stamp .vllm/stamp # where vLLM has no build, test-vllm fails below
-	$(call IN_TURN,test test-beside)
+	$(call IN_TURN,test-with-slow test-beside)
+
+# In one session: its processes start, import and collect once.
+test-with-slow:
+	$(MAKE) test PYTEST_ARGS='$(PYTEST_ARGS) -m "not thorough and not ray and not browser"'
 
 # At the same time, since Ray and vLLM wait much. Each Ray has namespaces of its own. What shares .venv is installed first, so that no two pips
 # write to it.
 test-beside: .venv/extras.stamp
-	$(MAKE) --jobs=4 --output-sync=target test-ray test-vllm test-others test-uses
-
-test-others:
-	$(call IN_TURN,test-slow test-numerics)
+	$(MAKE) --jobs=4 --output-sync=target test-ray test-vllm test-numerics test-uses
 
 test-uses:
 	$(call IN_TURN,test-install test-track test-browser)

@@ -79,7 +79,8 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @wraps(load)  # doctest looks for examples in functions of the module alone
     def few(*args: Any, **changes: Any) -> Any:
-        return load(*args, **{"selfplay": {"prompts_per_type": 3}, "evaluation": {"every": 0}, **changes})
+        play = {"prompts_per_type": 2, "rho_samples": 3, "max_response_tokens": 96, **changes.pop("selfplay", {})}
+        return load(*args, **{"selfplay": play, "evaluation": {"every": 0}, **changes})
 
     monkeypatch.setattr(populora, "load_config", few)
 

@@ -7,12 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from forked import forked
 from served_model import served
 from small_run import contents
 from small_sources import CONFIG, advance, make_folder, running
@@ -26,7 +27,6 @@ from populora.runs.directory import locked
 
 FOUR = replace(CONFIG, population=PopulationConfig(2, 2), selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=96))
 SHORT = ("--limit", "4", "--max-tokens", "96")
-PROGRAM = (sys.executable, "-m", "populora.cli.main")
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -359,14 +359,17 @@ class Stopped:
     """A command that is sent a signal, with its whole process group, as soon as a file has more than so many lines."""
 
     def __init__(self, number: int, file: Path, more_than: int, *arguments: object):
-        command = [*PROGRAM, "evaluate", *map(str, arguments)]
-        with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            while len(lines_so_far(file)) <= more_than:
-                assert process.poll() is None, process.communicate()
-                time.sleep(0.002)
+        wrote_enough = partial(_has_more_lines, file, more_than)
+        with forked("evaluate", *arguments, ready=wrote_enough, out="printed", errors="errors") as process:
+            assert process.pid
             os.killpg(process.pid, number)
-            self.printed, self.errors = process.communicate(timeout=300)
-        self.code, self.left = process.returncode, len(lines_so_far(file))
+            process.join(300)
+        self.printed, self.errors = (Path(name).read_text() for name in ("printed", "errors"))
+        self.code, self.left = process.exitcode, len(lines_so_far(file))
+
+
+def _has_more_lines(file: Path, than: int) -> bool:
+    return len(lines_so_far(file)) > than
 
 
 def lines_so_far(file: Path) -> list[bytes]:

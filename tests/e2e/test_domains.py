@@ -17,7 +17,7 @@ from populora.training.seed_buffer import fill_buffer
 
 BOTH = ("python", "sql")
 SQL = replace(SMALL, domains=("sql",), base=BaseConfig(path="tiny_sql"))
-MIXED = replace(SQL, domains=BOTH)
+MIXED = replace(SQL, domains=BOTH, steps=3)
 
 
 @pytest.fixture(scope="module")

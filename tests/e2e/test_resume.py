@@ -5,13 +5,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forked import forked
 from small_run import SMALL, Silent, contents
 
 import populora
@@ -240,30 +239,23 @@ def test_a_damaged_member_is_found_and_the_older_checkpoint_named(undisturbed, t
         resume(folder, Silent())
 
 
-def commands(tmp_path: Path) -> tuple[list[str], list[str]]:
-    """What a user types to begin the small run, and to go on with it."""
-    (tmp_path / "small.toml").write_text(to_toml(SMALL))
-    populora, run = [sys.executable, "-m", "populora.cli.main"], str(tmp_path / "run")
-    return [*populora, "train", str(tmp_path / "small.toml"), "--out", run], [*populora, "resume", run]
-
-
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
     folder, chance = tmp_path / "run", stream(0, "kills")
     pace = sum(line["seconds/step"] for line in read_log(undisturbed, TIMINGS)) / SMALL.steps
-    begin, go_on = commands(tmp_path)
+    (tmp_path / "small.toml").write_text(to_toml(SMALL))
     kills = 0
     for _ in range(3):
-        process = subprocess.Popen(go_on if (folder / "config.json").exists() else begin)
         started = len(read_log(folder)) if folder.exists() else 0
-        while process.poll() is None and not _moved(folder, started):
-            time.sleep(0.02)
-        time.sleep(pace * chance.uniform(0.0, 1.0))  # into any phase of the next step
-        process.kill()
-        assert process.wait() in (0, -signal.SIGKILL)
-        kills += process.returncode != 0
+        words = ("resume", folder) if (folder / "config.json").exists() else ("train", tmp_path / "small.toml", "--out", folder)
+        with forked(*words) as process:
+            while process.is_alive() and not _moved(folder, started):
+                time.sleep(0.02)
+            time.sleep(pace * chance.uniform(0.0, 1.0))  # into any phase of the next step
+        assert process.exitcode in (0, -signal.SIGKILL)
+        kills += process.exitcode != 0
     assert kills >= 1
-    subprocess.run(go_on, check=True)
+    resume(folder, Silent())
     assert contents(folder) == contents(undisturbed)
 
 

@@ -21,6 +21,7 @@ from populora.report.figures.coverage import coverage_figure
 from populora.report.figures.failure_reasons import reasons_figure
 from populora.report.figures.panel_specs import complexity_figure
 from populora.report.figures.sampled_programs import samples_figure
+from populora.report.page import page
 from populora.runs.step_columns import schema_of
 
 MEASURES = {"python": ("ast_depth", "cyclomatic", "loc", "variables"), "sql": ("joins", "nesting", "clauses", "columns")}
@@ -227,25 +228,32 @@ def test_every_figure_of_a_mixed_study_says_what_it_is_and_has_equal_rows(runs):
 
 @pytest.mark.slow
 def test_the_page_has_a_section_for_each_of_several_domains(runs, reported):
-    page = reported(runs["mixed"])
-    assert "up to step 6, 2 domains: python, sql" in page
-    sections = page.split("<section ")
+    html = reported(runs["mixed"])
+    assert "up to step 6, 2 domains: python, sql" in html
+    sections = html.split("<section ")
     for domain, other in (("python", "sql"), ("sql", "python")):
         (section,) = [part for part in sections if re.search(rf'id="group-\d">The domain {domain}</h2>', part)]
         assert f'<figure id="complexity_{domain}"' in section and f"_{other}" not in section
-    assert {f"csv-{name}_sql" for name in ("complexity", "coverage", "samples", "dynamics")} <= blobs(page).keys()
+    assert {f"csv-{name}_sql" for name in ("complexity", "coverage", "samples", "dynamics")} <= blobs(html).keys()
     assert "The domain" not in reported(runs["sql"]) and "1 domain: sql" in reported(runs["sql"])
     assert "domain" not in reported(runs["pair"]).partition("</header>")[0]
 
 
 @pytest.mark.slow
-def test_a_domain_without_valid_problems_is_said_at_the_top_and_its_figures_say_why_they_are_missing(runs, reported, tmp_path, make_record):
+def test_a_domain_without_valid_problems_is_said_at_the_top(runs, tmp_path, make_record):
+    def header(*folders):
+        return page(study_of(*folders), []).partition("</header>")[0]
+
     sentence = "No valid problem of sql in 6 steps, the whole run."
-    assert f"<p>{sentence}</p>" in reported(runs["lost"]).partition("</header>")[0]
-    assert f"<p>lost: {sentence}</p>" in reported(runs["mixed"], runs["lost"]).partition("</header>")[0], "also of another run"
+    assert f"<p>{sentence}</p>" in header(runs["lost"])
+    assert f"<p>lost: {sentence}</p>" in header(runs["mixed"], runs["lost"]), "also of another run"
     agent = write_run(tmp_path / "agent", make_record, replace(AGENT, domains=("python", "sql")), lost="sql")
-    assert f"<p>{sentence}</p>" in reported(agent).partition("</header>")[0], "also without a population"
-    assert "No valid problem" not in reported(runs["mixed"], runs["sql"])
+    assert f"<p>{sentence}</p>" in header(agent), "also without a population"
+    assert "No valid problem" not in header(runs["mixed"], runs["sql"])
+
+
+@pytest.mark.slow
+def test_figures_of_a_domain_without_valid_problems_say_why_they_are_missing(runs):
     figures = made(runs["lost"])
     missing = figures["complexity_sql"]
     assert isinstance(missing, MissingFigure) and missing.reason.endswith("of sql: none of its problems was valid")

@@ -147,7 +147,7 @@ def test_a_fault_of_the_sandbox_ends_the_step(run):
 @pytest.mark.slow
 def test_the_display_knows_the_phases_of_a_step_in_their_order(run):
     announced: list[str] = []
-    selfplay_step(replace(run, population=run.population), announced.append)
+    selfplay_step(replace(run, config=SMALL), announced.append)
     assert announced == list(PHASES)
 
 

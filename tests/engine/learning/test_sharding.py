@@ -4,6 +4,7 @@ import socket
 
 import pytest
 import torch
+from forked import start_method
 from sharded_learning import CONFIG, SIZE, learn, made, process
 from torch import multiprocessing
 
@@ -15,7 +16,7 @@ from populora.engine.learning.learner import InProcessLearner
 def test_two_processes_with_half_the_base_each_learn_as_one_with_all_of_it(tmp_path, checkpointing):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    multiprocessing.spawn(process, (address, str(tmp_path), checkpointing), nprocs=SIZE)
+    multiprocessing.start_processes(process, (address, str(tmp_path), checkpointing), nprocs=SIZE, start_method=start_method())
     first, second = (torch.load(tmp_path / str(rank)) for rank in range(SIZE))
     share = [float(part.pop("share")) for part in (first, second)]
     assert sum(share) == pytest.approx(1.0) and max(share) < 0.6
