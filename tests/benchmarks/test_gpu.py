@@ -65,7 +65,7 @@ def test_the_first_case_of_a_larger_shape_is_judged_by_its_weights(fake_clock):
     assert names == [small.shape, small.shape]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_command_writes_each_case_and_its_table_names_all(tmp_path, capsys):
     gpu.main(["--rounds", "1", "--out", str(tmp_path / "gpu.json")])
     results, printed = json.loads((tmp_path / "gpu.json").read_text()), capsys.readouterr().out

@@ -56,9 +56,8 @@ def test_a_bred_folder_is_equal_to_the_byte_from_anywhere(child, tmp_path, monke
 @pytest.mark.slow
 def test_another_process_with_another_number_of_threads_breeds_the_same_bytes(child):
     again = [sys.executable, "-m", "populora.cli.main", "replay", "child"]
-    for threads in ("1", "3"):
-        done = subprocess.run(again, check=False, env={**os.environ, "OMP_NUM_THREADS": threads}, capture_output=True, text=True)
-        assert (done.returncode, "bit-identical" in done.stdout) == (0, True), done.stderr
+    done = subprocess.run(again, check=False, env={**os.environ, "OMP_NUM_THREADS": "3"}, capture_output=True, text=True)
+    assert (done.returncode, "bit-identical" in done.stdout) == (0, True), done.stderr
 
 
 def test_parents_that_were_moved_can_be_given(child, tmp_path, capsys):

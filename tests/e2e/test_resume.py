@@ -147,7 +147,7 @@ def long_run(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stopped", [False, True], ids=["finished", "stopped"])
+@pytest.mark.parametrize("stopped", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["finished", "stopped"])
 def test_a_lengthened_run_is_as_one_that_began_with_as_many_steps(long_run, stopped, tmp_path):
     train(replace(LONG, steps=2), tmp_path / "run", Silent(), stop=iter([False, stopped, stopped]).__next__)
     resume(tmp_path / "run", display := Remarks(), steps=LONG.steps)

@@ -1,8 +1,10 @@
 """Every student against every teacher: pairs that meet in the coming step have the same attempts there, and the report draws all."""
 
 import csv
+import shutil
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -20,11 +22,18 @@ from populora.training.loop import resume, train
 CONFIG = replace(SMALL, steps=2, evaluation=EvaluationConfig())
 
 
-@pytest.fixture
-def begun(tmp_path):
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
     """A run that was stopped after its first step."""
-    train(CONFIG, tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
-    return tmp_path / "run"
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    train(CONFIG, folder, Silent(), stop=iter([False, True]).__next__)
+    return folder
+
+
+@pytest.fixture
+def begun(stopped, tmp_path):
+    """A copy of it, to work on."""
+    return Path(shutil.copytree(stopped, tmp_path / "run", symlinks=True))
 
 
 @pytest.mark.slow

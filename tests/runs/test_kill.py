@@ -1,60 +1,54 @@
 """SIGKILL at random instants while a run writes: what is left can always be resumed, without a step lost or half written."""
 
-import os
-import subprocess
-import sys
+import multiprocessing
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from forked import start_method
+from written_members import adapters_only
 
+from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import load_adapter
 from populora.core.config import Config
 from populora.core.rng import stream
-from populora.runs.checkpoint import checkpoint_steps, link_adapters, load_checkpoint
-from populora.runs.metrics_log import read_log, truncate_logs
+from populora.core.types import Matchup
+from populora.runs.checkpoint import Checkpoint, checkpoint_steps, link_adapters, load_checkpoint, save_checkpoint
+from populora.runs.metrics_log import read_log, truncate_logs, write_step
+from populora.runs.step_record import Evolution, StepRecord
 from populora.runs.tables import read_table
 
 CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
 
-WRITER = """
-import sys
-import torch
-from pathlib import Path
-from populora.adapters.adapter import Adapter
-from populora.runs.checkpoint import Checkpoint, save_checkpoint
-from populora.runs.metrics_log import write_step
-from populora.runs.step_record import Evolution, StepRecord
-from populora.core.types import Matchup
-from written_members import adapters_only
-per_row = "proposals teacher_rewards teacher_advantages rhos attempts student_rewards student_advantages trained"
-empty = dict.fromkeys(f"{per_row} members".split(), ())
-none = dict.fromkeys("updates seconds overlapped tokens coverage held_out".split(), {})
-plain = dict(evolution=Evolution(), repeats=frozenset(), domains=("python",), **none)
-folder = Path(sys.argv[1])
-for step in range(1, 10**6):
-    matchups = (Matchup("T0", "S0", 0.5, 1 / step, "teacher"),)
-    write_step(folder, StepRecord(step=step, matchups=matchups, **empty, **plain))
-    if step % 2 == 0:
-        tensors = {"x": torch.full((20_000,), float(step))}
-        adapters = {"T0": Adapter({"q_proj": (torch.full((2, 4000), float(step)), torch.full((3, 2), float(step)))}, 2, 4.0)}
-        state = {"step": step, "pad": "y" * 50_000}
-        save_checkpoint(folder, Checkpoint(step, tensors, state), 2, adapters_only(adapters, "base", ("q_proj",)))
-"""
+
+def write_for_ever(folder: Path) -> None:
+    """Write steps without a problem, and checkpoints."""
+    per_row = "proposals teacher_rewards teacher_advantages rhos attempts student_rewards student_advantages trained"
+    empty = dict.fromkeys(f"{per_row} members".split(), ())
+    none = {name: {} for name in "updates seconds overlapped tokens coverage held_out".split()}
+    plain = {"evolution": Evolution(), "repeats": frozenset(), "domains": ("python",), **none}
+    for step in range(1, 10**6):
+        matchups = (Matchup("T0", "S0", 0.5, 1 / step, "teacher"),)
+        write_step(folder, StepRecord(step=step, matchups=matchups, **empty, **plain))
+        if step % 2 == 0:
+            tensors = {"x": torch.full((20_000,), float(step))}
+            adapters = {"T0": Adapter({"q_proj": (torch.full((2, 4000), float(step)), torch.full((3, 2), float(step)))}, 2, 4.0)}
+            state = {"step": step, "pad": "y" * 50_000}
+            save_checkpoint(folder, Checkpoint(step, tensors, state), 2, adapters_only(adapters, "base", ("q_proj",)))
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_kill_at_any_instant_leaves_a_run_to_resume(tmp_path, seed):
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path)], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ) as writer:
-        while not checkpoint_steps(tmp_path):
-            assert writer.poll() is None, "the writer ended by itself"
-            time.sleep(0.01)
-        time.sleep(stream(seed, "kill").uniform(0.0, 0.1))
-        writer.kill()
+    writer = multiprocessing.get_context(start_method()).Process(target=write_for_ever, args=(tmp_path,))
+    writer.start()
+    while not checkpoint_steps(tmp_path):
+        assert writer.is_alive(), "the writer ended by itself"
+        time.sleep(0.01)
+    time.sleep(stream(seed, "kill").uniform(0.0, 0.1))
+    writer.kill()
+    writer.join()
     check_resumable(tmp_path)
 
 

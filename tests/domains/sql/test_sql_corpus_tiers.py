@@ -50,7 +50,7 @@ def test_no_case_fails_by_a_limit_of_the_sandbox_or_in_a_way_that_has_no_name(ju
     assert {reason for kind, reason in ends if kind is VerdictKind.ERROR} <= {*REASONS, "memory", "output_limit"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_statements_that_share_a_process_have_the_verdicts_that_they_have_alone(monkeypatch):
     submit, children = Zygote.submit, []
     monkeypatch.setattr(Zygote, "submit", lambda zygote, request: children.append(request) or submit(zygote, request))
