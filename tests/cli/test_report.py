@@ -105,6 +105,7 @@ def test_the_newest_evaluation_of_each_run_is_taken(make_run, assert_refused):
         (["RUN", "--smooth", "0"], "--smooth is 0: expected a number of steps"),
         (["RUN", "--evaluation", "nowhere"], "'nowhere' has no evaluation.json: expected a folder that `populora evaluate` wrote"),
         (["RUN", "--retention", "RUN/steps"], "has no config.json: expected a folder that `populora retention` wrote"),
+        (["RUN", "--retention", "RUN"], "is no folder that `populora retention` wrote: unknown setting"),
         (["RUN", "--figures", "RUN/config.json"], "cannot write"),
     ],
 )

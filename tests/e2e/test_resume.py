@@ -21,6 +21,7 @@ from populora.core.files import digest, json_bytes
 from populora.core.invocation import command
 from populora.core.rng import stream
 from populora.domains.registry import load_domain
+from populora.engine.model.loading import base_folder
 from populora.runs.checkpoint import load_checkpoint
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import TIMINGS, read_log
@@ -214,6 +215,16 @@ def test_a_resume_on_another_base_is_refused(undisturbed, tmp_path):
     with pytest.raises(RunDirectoryError, match="base_sha256"):
         resume(folder, Silent())
     assert contents(folder) == before
+
+
+@pytest.mark.slow
+def test_a_base_in_a_relative_folder_is_found_from_another_folder(tmp_path, monkeypatch):
+    shutil.copytree(base_folder(BaseConfig()), tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    train(replace(SMALL, base=BaseConfig(path="mine")), tmp_path / "run", Silent(), stop=lambda: True)
+    monkeypatch.chdir("/")
+    resume(tmp_path / "run", Silent(), stop=lambda: True)
+    assert read_config(tmp_path / "run").base.path == str(tmp_path / "mine")
 
 
 def test_a_run_without_a_checkpoint_begins_again_with_the_same_seeds_or_not_at_all(undisturbed, tmp_path):

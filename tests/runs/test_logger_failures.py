@@ -62,6 +62,17 @@ def test_a_tracker_that_fails_is_told_of_once_and_left_out_until_the_next_openin
     assert (sent + broken.last.steps, sound.last.steps) == ([1, 2, 3], []) and not capsys.readouterr().err
 
 
+def test_a_tracker_that_fails_ends_no_run_whose_errors_nobody_reads(tmp_path, monkeypatch):
+    def refuse(text):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(loggers, "LOGGERS", {"wandb": type("Broken", (Recording,), {"fails": ("log 1",)})})
+    with loggers.open_loggers(tmp_path, WATCHED) as follow, monkeypatch.context() as patched:
+        patched.setattr(loggers.sys.stderr, "write", refuse)
+        write_step(tmp_path, 1)
+        follow()
+
+
 class Crashing(Silent):
     """A display at which the run dies after a step that no checkpoint holds."""
 

@@ -9,8 +9,9 @@ from typing import Annotated
 import tyro
 
 from populora.cli.arguments import parse
+from populora.core.config_file import from_mapping
 from populora.core.errors import ConfigError
-from populora.core.files import disk_errors, write_file
+from populora.core.files import disk_errors, read_json, write_file
 from populora.report.arms import arms_of, newest_evaluations
 from populora.report.figure import Figure, Study
 from populora.runs.directory import CONFIG
@@ -69,6 +70,15 @@ def runs_or_latest(runs: tuple[Path, ...], baseline: tuple[Path, ...]) -> tuple[
     return runs or (latest_run(),)
 
 
+def _check_retention(folder: Path) -> None:
+    from populora.evals.retention.settings import RetentionConfig
+
+    try:
+        from_mapping(read_json(folder / CONFIG), RetentionConfig)
+    except ConfigError as error:
+        raise ConfigError(f"'{folder}' is no folder that `populora retention` wrote: {error}") from error
+
+
 def read_study(
     runs: Sequence[Path],
     baseline: Sequence[Path] = (),
@@ -85,4 +95,6 @@ def read_study(
     for file, command in files:
         if not file.is_file():
             raise ConfigError(f"'{file.parent}' has no {file.name}: expected a folder that `{command}` wrote")
+    if retention:
+        _check_retention(retention)
     return Study(arms_of(runs, baseline), tuple(evaluation) or newest_evaluations([*baseline, *runs]), retention, published, smooth)

@@ -27,14 +27,15 @@ def solve_rates(folder: Path, step: int | None = None, prompts: int = 0) -> list
     Teachers propose as in the step after it, so the pairs that meet there have the same attempts there. ``prompts`` of each type replace
     the run's, if not 0. Nothing is trained or written. Raises `ConfigError`, `RunDirectoryError`.
     """
-    config, checkpoint = read_config(folder), load_checkpoint(folder, step)
+    config = read_config(folder)
     if config.population.single_agent:
         raise ConfigError(f"'{folder}': expected a run of teachers and students, got one of a single agent")
-    if checkpoint is None:
-        raise missing_checkpoint(folder, step)
     play = replace(config.selfplay, prompts_per_type=prompts or config.selfplay.prompts_per_type, buffer_share=0.0)
     with build_run(replace(config, selfplay=play, cluster=ClusterConfig(), track=())) as run:
         check_fingerprints(folder, run.fingerprints)
+        checkpoint = load_checkpoint(folder, step)  # not earlier: a run in training replaces it
+        if checkpoint is None:
+            raise missing_checkpoint(folder, step)
         restore(run, checkpoint)
         run.sync_weights()
         return _attempt_all(run)

@@ -11,7 +11,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -169,7 +169,8 @@ def _left_out_if_it_fails(name: str, opened: dict[str, Logger]) -> Iterator[None
         yield
     except Exception as error:  # noqa: BLE001 - whatever a library raises must not end a run of days
         opened.pop(name, None)
-        sys.stderr.write(
-            f"populora: {name} failed and is left out from now on ({type(error).__name__}: {error}). The run goes on and its files are "
-            f"complete; the next {pasteable('`populora resume`')} sends {name} the steps it lacks.\n"
-        )
+        with suppress(OSError):  # whoever read the errors is gone
+            sys.stderr.write(
+                f"populora: {name} failed and is left out from now on ({type(error).__name__}: {error}). The run goes on and its files "
+                f"are complete; the next {pasteable('`populora resume`')} sends {name} the steps it lacks.\n"
+            )

@@ -24,6 +24,7 @@ from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
+from populora.engine.model.loading import with_absolute_path
 from populora.runs.checkpoint import link_adapters, load_checkpoint
 from populora.runs.directory import (
     changed_computation,
@@ -61,6 +62,7 @@ COLLECT_AFTER = 100_000
 def train(config: Config, folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
     """Run a new configuration into ``folder``. Nothing is written before every check has passed and the buffer is filled."""
     check_free(folder)
+    config = replace(config, base=with_absolute_path(config.base))
     with build_run(config) as run:
         display.phase("filling the buffer")
         seeds = fill_buffer(run, display.remark, stop)

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,11 @@ def base_name(config: BaseConfig) -> str:
     """Return the name by which other libraries load the base: an absolute path if it is a folder, else its name on the hub."""
     folder = base_folder(config)
     return str(folder.absolute()) if folder.is_dir() else config.path
+
+
+def with_absolute_path(config: BaseConfig) -> BaseConfig:
+    """Return the base as it is found from any working folder: a folder that is not the package's has its absolute path."""
+    return config if config.path in EMBEDDED else replace(config, path=base_name(config))
 
 
 def load_base(config: BaseConfig, mapped: bool = False) -> tuple[Any, Any]:
