@@ -71,6 +71,7 @@ def test_an_output_is_right_if_it_is_equal_and_not_asked_of_the_program(graded, 
     "mode, completion, strict, lenient",
     [
         ("input", "hm</think> <answer>```input\n[1, 2, 1]\n```</answer>", True, True),
+        ("input", "hm</think> <answer>```input\n[1, 2, 1]  # two of 1\n```</answer>", True, True),
         ("input", "hm</think> <answer># Input: [1, 2, 1]\n</answer>", False, True),
         ("input", "hm</think> <answer>```input\nassert f([1, 2, 1]) == 0, 'so'\n```</answer>", True, True),
         ("input", "hm</think> <answer>```input\n```</answer>", False, False),  # f() lacks its argument

@@ -69,6 +69,13 @@ def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
         ("add", "def main():\n    print(sum(map(int, input().split())))\nif __name__ == '__main__':\n    main()", ""),
         ("add", "print(sum(map(int, input().split())))\nexit()", ""),
         ("add", "a, b = map(int, input().split())\nprint(a + b if a < 5 else 0)", "wrong:1"),
+        ("add", "a, b = map(int, input().split())\nif a > 0:\n    print(a + b)\n    return\nprint(0)", ""),  # the body of a function
+        ("add", "n = 0\ndef main():\n    global n\n    n += 1\n    print(sum(map(int, input().split())))\nmain()", "NameError:0"),
+        ("add", "if __name__ == '__main__':\n    print(sum(map(int, input().split())))\ndone = True", "wrong:0"),  # only a last one
+        ("add", "from sys import stdin\na, b = stdin.readline().split()\nprint(int(a) + int(b))", ""),
+        ("add", "class Solution:\n    pass\nprint(sum(map(int, input().split())))", ""),
+        ("add", "import sys", "wrong:0"),
+        ("add", "print(", "SyntaxError:0"),
         ("add", "print(1 / 0)", "ZeroDivisionError:0"),
         ("add", "", "no_answer"),
         ("half", "print('0.5   1')\nprint('  ok ')", ""),  # decimals and white space

@@ -65,6 +65,9 @@ def test_a_completion_is_graded_in_both_readings(compare, completion, reason, ex
     ("gold", "answer"),
     [
         ("2", "two"),
+        ("12", "Total: 12"),
+        ("27", "(C) 27"),
+        ("73", "Answer: $73$."),
         ("1234", "1 234"),
         ("62.5\\%", "0.625"),
         ("3+4i", "3+4j"),

@@ -39,7 +39,7 @@ def _expression(task: TaskType, answer: str | None) -> str:
     """Convert an answer to our prompts, an argument list or a value, to CRUXEval's form: a call, or an expression."""
     if answer is None or (task is TaskType.CODE_I and re.match(r"f\(|assert\b", answer)):
         return answer or ""
-    return f"f({answer})" if task is TaskType.CODE_I else f"({answer}\n)"
+    return f"f({answer}\n)" if task is TaskType.CODE_I else f"({answer}\n)"
 
 
 def grade_cruxeval(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:

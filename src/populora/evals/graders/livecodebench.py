@@ -3,6 +3,9 @@
 Programs run in the sandbox (`harness/livecodebench_harness.py`) and their outputs are compared here. Standard output is compared line by
 line without outer white space, as text or as decimal numbers; results of calls are compared as JSON. The limit is AZR's 60 s of CPU a
 test. As upstream, problems with several right answers accept one (its errata list about a dozen), and interactive ones cannot be solved.
+
+Deviations, each towards what the program does elsewhere: it may begin with ``from __future__``, read ``sys.stdin.buffer``, and have a class
+Solution beside what it prints.
 """
 
 import base64

@@ -170,6 +170,7 @@ def _plain(number: str) -> str:
 _MARKUP = re.compile(r"</?(?:answer|think)>|\\?\$|\\?%|(?<!\\)\\[()\[\]]|\\(?:mathbf|boldsymbol|displaystyle)(?![a-zA-Z])")
 _THOUSANDS = re.compile(r"(?<=[0-9])(?: |\\[,; ])(?=[0-9]{3}(?![0-9]))")
 _BARE_POINT = re.compile(r"(?<=[0-9])\.0*(?![0-9.])")
+_LABEL = re.compile(r"\A(?:[A-Za-z]+ ?:|\([A-E]\)|[Ss]o,?) +")
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{((?:[^{}]|\{[^{}]*\})*)\}")
 _IMAGINARY_J = re.compile(r"(?<![a-zA-Z\\])j(?![a-zA-Z])")
 _SMALL = (
@@ -182,9 +183,10 @@ _WORDS |= {f"{ten} {word}": f"{value}{unit}" for value, ten in enumerate(_TENS, 
 
 
 def tidied(answer: str) -> str:
-    """Remove signs of percent and dollar, Markdown and a full stop, write ``two`` as ``2``, and ``-1./3`` and ``np.`` as in mathematics."""
+    """Remove signs of percent and dollar, Markdown, a label (``Total:``, ``(C)``, ``So``) and a full stop. Write ``two`` as ``2``, and
+    ``-1./3`` and ``np.`` as in mathematics."""
     text = _MARKUP.sub(" ", answer).replace("°", "^{\\circ}").strip(" \t\r\n*_`").lstrip(":= ")
-    text = " ".join(text.split()).rstrip(" .,;/")
+    text = _LABEL.sub("", " ".join(text.split())).rstrip(" .,;/")
     whole = _WRAPPED.fullmatch(text)
     text = whole[1].strip() if whole else text
     text = _BARE_POINT.sub("", _THOUSANDS.sub("", text)).replace("np.", "\\")

@@ -2,8 +2,12 @@
 
 The outputs leave the sandbox and are compared outside (`populora.evals.graders.livecodebench`): a program knows only its inputs.
 Each test has its own time, in CPU seconds; the first failure ends the work, as in the official grader.
+
+As there, a program that reads standard input becomes the body of a function, but for its imports: ``return`` ends it, and ``global`` finds
+none of the names that it assigns outside of functions.
 """
 
+import ast
 import builtins
 import io
 import json
@@ -52,8 +56,21 @@ def _names(name):
     return namespace
 
 
+def _as_function(code):
+    """Parse a program into its imports and a function ``solution`` of its other statements, without a last ``if __name__ == …``."""
+    tree = ast.parse(code)
+    statements = tree.body
+    if statements and isinstance(statements[-1], ast.If) and ast.unparse(statements[-1].test) == "__name__ == '__main__'":
+        statements = statements[:-1] + statements[-1].body
+    function = ast.parse("def solution(): pass").body[0]
+    imports = [statement for statement in statements if isinstance(statement, (ast.Import, ast.ImportFrom))]
+    function.body = [statement for statement in statements if statement not in imports] or function.body
+    tree.body = [*imports, function]
+    return tree
+
+
 def _by_stdin(code):
-    program = compile(code, "<solution>", "exec")
+    program = compile(_as_function(code), "<solution>", "exec")
 
     def call(text):
         stdin, stdout = io.TextIOWrapper(io.BytesIO(text.encode())), _Output(io.BytesIO(), write_through=True)
@@ -61,7 +78,9 @@ def _by_stdin(code):
         sys.stdin, sys.stdout = stdin, stdout
         builtins.open = lambda *_, **__: io.StringIO(text)  # as upstream: programs open file 0, or /dev/stdin
         try:
-            exec(program, _names("__main__"))
+            namespace = _names("solution")
+            exec(program, namespace)
+            namespace["solution"]()
         except SystemExit:
             pass  # a program may end itself: what it printed counts
         finally:
