@@ -56,7 +56,7 @@ def parts_of(folder: Path) -> dict[str, str]:
         "arms": arms_table(results["runs"], analyse.read_means(folder / "means.csv"), base),
         "progress": progress_table(read_runs(folder / "measured")),
         "ideas": ideas_table(tried["medians"], tried["runs"]),
-        "confirmation": claims_table(confirmed["claims"]) if confirmed else NONE if tried["chosen"] == [] else WAITS,
+        "confirmation": confirmed_tables(confirmed) if confirmed else NONE if tried["chosen"] == [] else WAITS,
     }
 
 
@@ -128,13 +128,24 @@ def progress_table(runs: Mapping[str, Sequence[MeasuredRun]]) -> str:
 
 def ideas_table(medians: ideas.Medians, counts: Mapping[str, int]) -> str:
     """Return a row an arm, the arms that ideas are compared with first, and what each changes."""
-    rows = []
-    for name, needed in {**ideas.needed_runs(), "together": len(ideas.IDEAS["seeds"])}.items():
+    rows, control = [], PROTOCOL["confirmation"]["control"]
+    added = {"together": len(ideas.IDEAS["seeds"])} | {f"agent_x4-{rate:g}": len(control["seeds"]) for rate in control["rates"]}
+    for name, needed in (ideas.needed_runs() | added).items():
         changes = ideas.IDEAS["arms"].get(name, {}).get("settings", {}).items()
         values = [f"{medians[name][column]:.3g}" if name in medians else "" for column in ideas.COLUMNS]
         settings = ", ".join(f"`{setting} = {json.dumps(value)}`" for setting, value in changes)
         rows.append((f"`{name}`", settings, f"{counts.get(name, 0)} of {needed}", *values))
     return table(["arm", "settings", "runs", *ideas.COLUMNS], rows)
+
+
+def confirmed_tables(confirmed: Mapping[str, Any]) -> str:
+    """Return the claims, then a row an arm: accuracy on the held-back suite in per cent, mean and deviation, median and lowest run."""
+    rows = (
+        (f"`{arm}`", f"{len(of['values'])}", f"{100 * of['mean']:.1f} ± {100 * of['sd']:.1f}",
+         f"{100 * np.median(of['values']):.1f}", f"{100 * min(of['values']):.1f}")
+        for arm, of in confirmed["means"].items()
+    )  # fmt: skip
+    return f"{claims_table(confirmed['claims'])}\n{table(['arm', 'runs', 'all levels', 'median', 'lowest'], rows)}"
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -3,12 +3,11 @@
     python -m benchmarks.claims.run [arms|ideas|confirmation] [--jobs 2] [--minutes 150] [--only 4t4s agent]
 
 First the pilot, which chooses the learning rates (`pilot.json`), then the runs of the arms in the order of `protocol.toml`; or those of its
-ideas, or the confirmation of what `ideas.py` chose. A run that was stopped goes on from its last checkpoint. Of a measured one the last
-adapters stay, in ROOT/adapters, and the rest of its folder goes. With ``--minutes`` no run begins that would probably end later: the
-longest comparable run so far tells how long one takes.
+ideas; or the confirmation of what `ideas.py` chose, after the runs that choose its agent's learning rate. A run that was stopped goes on
+from its last checkpoint. Of a measured one the last adapters stay, in ROOT/adapters, and the rest of its folder goes. With ``--minutes`` no
+run begins that would probably end later: the longest comparable run so far tells how long one takes.
 """
 
-import json
 import shutil
 import subprocess
 import sys
@@ -20,12 +19,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
-import numpy as np
 import pyarrow.parquet as pq
 from benchmarks.claims.measure import USED
-from benchmarks.claims.measures import proposed, read_run, validation_accuracies
-from benchmarks.claims.protocol import PROTOCOL, Planned, confirmation_runs, idea_runs, pilot_runs, planned_runs, together_runs
-from benchmarks.measuring import POPULORA, options, write_results
+from benchmarks.claims.protocol import (
+    PROTOCOL,
+    Planned,
+    confirmation_runs,
+    control_runs,
+    idea_runs,
+    pilot_runs,
+    planned_runs,
+    together_runs,
+)  # fmt: skip
+from benchmarks.claims.rates import chosen_rates, ideas_table, missing
+from benchmarks.measuring import POPULORA, options
 
 HERE = Path(__file__).parent
 TIMED = """
@@ -52,30 +59,36 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=names, choices=names, help="arms or ideas to train")
     args = parser.parse_args()
     args.until = time.monotonic() + 60 * args.minutes
-    pilot = pilot_runs()
-    make(pilot, args)
-    if missing(pilot, args.out):
-        raise SystemExit("the pilot is not complete: call again")
+    complete(pilot_runs(), args)
+    if args.part == "confirmation":
+        complete(control_runs(cure_to_confirm(args.out)), args)
     runs = runs_of(args.part, chosen_rates(args.out), args.out)
     make([run for run in runs if run.arm.rpartition("/")[2] in args.only], args)
+
+
+def complete(runs: Sequence[Planned], args: Namespace) -> None:
+    """Make runs that choose learning rates. Raises `SystemExit` while some are missing: nothing else begins before."""
+    make(runs, args)
+    if missing(runs, args.out):
+        raise SystemExit("the runs that choose learning rates are not complete: call again")
 
 
 def runs_of(part: str, rates: Mapping[str, float], out: Path) -> list[Planned]:
     """List the runs of a part. What is put together and confirmed follows from the ideas' table."""
     if part == "arms":
         return planned_runs(rates)
-    table = json.loads((out / "ideas.json").read_text()) if (out / "ideas.json").exists() else {}
-    if part == "ideas":
-        runs, first = idea_runs(rates), {f"ideas/{name}" for name in PROTOCOL["ideas"]["finalists"]}
-        finalists, others = ([run for run in runs if (run.arm in first) is wanted] for wanted in (True, False))
-        return finalists + together_runs(rates, table.get("taken") or ()) + others
-    if not table.get("chosen"):
-        raise SystemExit("the ideas' table names no cure to confirm: train all ideas, then call benchmarks.claims.ideas")
-    return confirmation_runs(rates, table["chosen"])
+    if part == "confirmation":
+        return confirmation_runs(rates, cure_to_confirm(out))
+    runs, first = idea_runs(rates), {f"ideas/{name}" for name in PROTOCOL["ideas"]["finalists"]}
+    finalists, others = ([run for run in runs if (run.arm in first) is wanted] for wanted in (True, False))
+    return finalists + together_runs(rates, ideas_table(out).get("taken") or ()) + others
 
 
-def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
-    return [run for run in runs if not (out / "measured" / f"{run.name}.parquet").exists()]
+def cure_to_confirm(out: Path) -> list[str]:
+    """Name the ideas to confirm. Raises `SystemExit` while they are not chosen."""
+    if names := ideas_table(out).get("chosen"):
+        return names
+    raise SystemExit("the ideas' table names no cure to confirm: train all ideas, then call benchmarks.claims.ideas")
 
 
 def make(runs: Sequence[Planned], args: Namespace) -> None:
@@ -122,24 +135,6 @@ def train(run: Planned, folder: Path) -> None:
     new = [*POPULORA, "train", PROTOCOL["preset"], "--seed", str(run.seed), "--out", str(folder), *run.flags()]
     command = [*POPULORA, "resume", str(folder)] if (folder / "config.json").exists() else new
     subprocess.run([sys.executable, "-c", TIMED, str(folder / USED), *command], stdout=subprocess.DEVNULL, check=True)
-
-
-def chosen_rates(out: Path) -> dict[str, float]:
-    """Choose each family's learning rate by the protocol's rule, and write ``pilot.json``."""
-    accuracies: dict[str, dict[str, float]] = defaultdict(dict)
-    for arm, rates_of_arm in PROTOCOL["pilot"]["rates"].items():
-        files = {
-            rate: [out / "measured" / f"pilot/{arm}-{rate:g}-{seed}.parquet" for seed in PROTOCOL["pilot"]["seeds"]]
-            for rate in rates_of_arm
-        }
-        runs = {rate: [read_run(file) for file in of_rate] for rate, of_rate in files.items()}
-        left_out = proposed((run for of_rate in runs.values() for run in of_rate), "validation")
-        for rate, of_rate in runs.items():
-            kept = [validation_accuracies([run], left_out).mean() for run in of_rate]
-            accuracies[arm][f"{rate:g}"] = round(float(np.mean(kept)), 4)
-    rates = {arm: float(max(by_rate, key=by_rate.__getitem__)) for arm, by_rate in accuracies.items()}
-    write_results(out / "pilot.json", {"rule": PROTOCOL["pilot"]["rule"], "accuracy": accuracies, "chosen": rates})
-    return rates
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from benchmarks.claims import analyse, confirm, draw, ideas, measure, measures, page, protocol, soups, suites, verdicts
+from benchmarks.claims import analyse, confirm, draw, ideas, measure, measures, page, protocol, rates, soups, suites, verdicts
 from benchmarks.claims import run as campaign
 from benchmarks.claims.children import TASKS, parents_kept, recovered, recovered_excess
 from benchmarks.claims.dynamics import CURVES, coverage_rate, oscillation, scalars, specialisation
@@ -25,6 +26,7 @@ from benchmarks.claims.protocol import (
     PROTOCOL,
     PlannedSoup,
     confirmation_runs,
+    control_runs,
     idea_runs,
     pilot_runs,
     planned_runs,
@@ -45,7 +47,7 @@ from populora.core.rng import stream
 from populora.core.types import CODE_TYPES, Problem, TaskType
 from populora.training.loop import build_run
 
-RATES = {"agent": 1e-3, "4t4s": 2e-3, "agent_x4": 4e-3}
+RATES = {"agent": 1e-3, "4t4s": 2e-3, "agent_x4": 4e-3, "control": 3e-3}
 
 
 def problems(*groups):
@@ -83,7 +85,12 @@ def test_the_confirmation_gives_its_agent_the_cure_and_the_samples_of_four_pairs
     assert agent["learner.base_kl"] == 0.05 and agent["population.single_agent"] and "evolution.operators" not in agent
     assert (cured["selfplay.prompts_per_type"], agent["selfplay.prompts_per_type"]) == (3, 12)
     assert (cured["selfplay.train_problems"], agent["selfplay.train_problems"]) == (12, 48)
-    assert agent["learner.learning_rate"] == RATES["agent_x4"] and cured["learner.learning_rate"] == RATES["4t4s"]
+    assert agent["learner.learning_rate"] == RATES["control"] and cured["learner.learning_rate"] == RATES["4t4s"]
+    choices = control_runs(["several", "kl", "soup"])
+    assert {run.settings["learner.learning_rate"] for run in choices} == {1.5e-3, 3e-3} and {run.suites for run in choices} == {
+        ("validation",)
+    }
+    assert all(run.settings | {"learner.learning_rate": RATES["control"]} == agent for run in choices)
     assert (agent["learner.role_weights"], cured["learner.role_weights"]) == ("tokens", "equal")
     slow = confirmation_runs(RATES, ["slow_teachers"])
     assert [run.settings.get("learner.teacher_learning_rate", 0) for run in slow[:3]] == [0, 0, 7.5e-4]
@@ -101,14 +108,27 @@ def test_a_confirmation_says_what_is_ahead_on_the_held_back_suite():
     seeds = PROTOCOL["confirmation"]["seeds"]
     right = {"cured": 30, "agent_x4": 10, "4t4s": 33, "cured_soup": 10}
     runs = {name: [run(name, seed, count + seed % 2) for seed in seeds] for name, count in right.items()}
-    first, second, third = confirm.confirm(runs, Suite(problems(*["1"] * 40)))["claims"]
+    confirmed = confirm.confirm(runs, Suite(problems(*["1"] * 40)))
+    first, second, third = confirmed["claims"]
     assert (first["verdict"], second["verdict"], third["verdict"]) == ("holds", "does not", "does not")
     assert first["comparisons"][0]["effect"] == 0.5 and third["comparisons"][0]["effect"] == 0.0
+    assert "| `cured` | 8 | 76.2 ± 1.3 | 76.2 | 75.0 |" in page.confirmed_tables(confirmed)
     without = {arm: of_arm for arm, of_arm in runs.items() if arm != "cured_soup"}
     verdicts = [claim["verdict"] for claim in confirm.confirm(without, Suite(problems(*["1"] * 40)))["claims"]]
     assert verdicts == ["holds", "does not", "incomplete"]
     with pytest.raises(SystemExit, match="lacks runs of 4t4s"):
         confirm.confirm({**runs, "4t4s": runs["4t4s"][:7]}, Suite([]))
+
+
+def test_the_confirmation_waits_for_its_agents_learning_rate(tmp_path, monkeypatch):
+    runs, made = control_runs(["kl"]), []
+    args = Namespace(out=tmp_path)
+    monkeypatch.setattr(campaign, "make", lambda asked, args: made.extend(asked))
+    with pytest.raises(SystemExit, match="choose learning rates are not complete"):
+        campaign.complete(runs, args)
+    assert made == runs
+    with pytest.raises(SystemExit, match="names no cure to confirm"):
+        campaign.cure_to_confirm(tmp_path)
 
 
 def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
@@ -136,7 +156,8 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
     assert ideas.chosen(names, accuracies, counts) is None, "before the runs of all together"
     for accuracy, expected in ((0.61, names), (0.59, ["soup"])):
         assert ideas.chosen(names, {**accuracies, "together": accuracy}, {**counts, "together": 2}) == expected
-    rows = page.ideas_table(medians, counts).splitlines()
+    rows = page.ideas_table(medians, counts | {"agent_x4-0.003": 1}).splitlines()
+    assert rows[-1].startswith("| `agent_x4-0.003` |  | 1 of 2 |")
     assert rows[2].startswith("| `4t4s` |  | 8 of 8 | 0.5 |") and "| `learner.decay_steps = 200` | 2 of 2 |" in rows[7]
 
 
@@ -350,7 +371,7 @@ def test_the_committed_ideas_and_learning_rates_are_those_of_the_measured_runs(t
     monkeypatch.setattr(sys, "argv", ["ideas", "--out", str(tmp_path)])
     monkeypatch.setattr(ideas, "read_runs", lambda folder: all_runs(folder.resolve()))
     ideas.main()
-    campaign.chosen_rates(tmp_path)
+    rates.chosen_rates(tmp_path)
     for name in ("ideas.json", "pilot.json"):
         assert (tmp_path / name).read_text() == (page.HERE / name).read_text(), "call python -m benchmarks.claims.page"
 
