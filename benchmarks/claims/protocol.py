@@ -112,23 +112,29 @@ def together_runs(rates: Mapping[str, float], taken: Sequence[str]) -> list[Plan
 def control_runs(names: Sequence[str]) -> list[Planned]:
     """List the runs that choose the learning rate of the confirmation's agent. The rate is part of the arm's name."""
     part = PROTOCOL["confirmation"]["control"]
-    return [Planned(f"ideas/agent_x4-{rate:g}", seed, control_settings(rate, names)) for seed in part["seeds"] for rate in part["rates"]]
+    return [
+        Planned(f"ideas/agent_x4-{rate:g}", seed, control_settings("agent_x4", rate, names))
+        for seed in part["seeds"]
+        for rate in part["rates"]
+    ]
 
 
 def confirmation_runs(rates: Mapping[str, float], names: Sequence[str]) -> list[Planned]:
     """List the runs that confirm the cure of these ideas. ``rates`` has that of the agent as ``control``."""
     part = PROTOCOL["confirmation"]
     plain = settings_of("4t4s", rates["4t4s"], part["steps"])
-    arms = {"4t4s": plain, "agent_x4": control_settings(rates["control"], names), "cured": {**plain, **cure_of(names)}}
+    arms = {"4t4s": plain, "agent_x4": control_settings("agent_x4", rates["control"], names), "cured": {**plain, **cure_of(names)}}
+    arms["agent"] = control_settings("agent", rates["agent"], names)
     return [Planned(f"confirmation/{arm}", seed, settings) for seed in part["seeds"] for arm, settings in arms.items()]
 
 
-def control_settings(rate: float, names: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of the confirmation's agent: of the cure, those that a single agent has a use for, and four times the sizes."""
-    part, cure = PROTOCOL["confirmation"], cure_of(names)
-    settings = settings_of("agent_x4", rate, part["steps"]) | part["control"]["settings"]
+def control_settings(arm: str, rate: float, names: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of an agent of the confirmation: of the cure, those that a single agent has a use for, and `agent_x4` has four
+    times the sizes."""
+    part, cure, times = PROTOCOL["confirmation"], cure_of(names), 4 if arm == "agent_x4" else 1
+    settings = settings_of(arm, rate, part["steps"]) | part["control"]["settings"]
     settings |= {name: value for name, value in cure.items() if not name.startswith(OF_A_POPULATION)}
-    return settings | {name: 4 * cure[name] for name in ("selfplay.prompts_per_type", "selfplay.train_problems") if name in cure}
+    return settings | {name: times * cure[name] for name in ("selfplay.prompts_per_type", "selfplay.train_problems") if name in cure}
 
 
 def cure_of(names: Sequence[str]) -> dict[str, Any]:

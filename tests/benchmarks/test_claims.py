@@ -78,13 +78,19 @@ def test_every_idea_changes_what_a_4t4s_run_does():
 
 def test_the_confirmation_gives_its_agent_the_cure_and_the_samples_of_four_pairs():
     runs = confirmation_runs(RATES, ["several", "kl", "soup"])
-    assert len(runs) == 24 and {run.suites for run in runs} == {("held_back",)}
+    assert len(runs) == 32 and {run.suites for run in runs} == {("held_back",)}
     assert not {run.seed for run in runs} & {run.seed for run in [*planned_runs(RATES), *pilot_runs(), *idea_runs(RATES)]}
     cured, agent, plain = ({run.arm: run.settings for run in runs}[f"confirmation/{arm}"] for arm in ("cured", "agent_x4", "4t4s"))
     assert cured == {**plain, **protocol.cure_of(["several", "kl", "soup"])} and cured["evolution.operators"] == ["soup"]
     assert agent["learner.base_kl"] == 0.05 and agent["population.single_agent"] and "evolution.operators" not in agent
     assert (cured["selfplay.prompts_per_type"], agent["selfplay.prompts_per_type"]) == (3, 12)
     assert (cured["selfplay.train_problems"], agent["selfplay.train_problems"]) == (12, 48)
+    small = {run.arm: run.settings for run in runs}["confirmation/agent"]
+    assert {name: (value, agent[name]) for name, value in small.items() if value != agent[name]} == {
+        "learner.learning_rate": (RATES["agent"], RATES["control"]),
+        "selfplay.prompts_per_type": (3, 12),
+        "selfplay.train_problems": (12, 48),
+    }
     assert agent["learner.learning_rate"] == RATES["control"] and cured["learner.learning_rate"] == RATES["4t4s"]
     choices = control_runs(["several", "kl", "soup"])
     assert {run.settings["learner.learning_rate"] for run in choices} == {1.5e-3, 3e-3} and {run.suites for run in choices} == {
@@ -93,7 +99,7 @@ def test_the_confirmation_gives_its_agent_the_cure_and_the_samples_of_four_pairs
     assert all(run.settings | {"learner.learning_rate": RATES["control"]} == agent for run in choices)
     assert (agent["learner.role_weights"], cured["learner.role_weights"]) == ("tokens", "equal")
     slow = confirmation_runs(RATES, ["slow_teachers"])
-    assert [run.settings.get("learner.teacher_learning_rate", 0) for run in slow[:3]] == [0, 0, 7.5e-4]
+    assert [run.settings.get("learner.teacher_learning_rate", 0) for run in slow[:4]] == [0, 0, 7.5e-4, 0]
     for run in {run.arm: run for run in [*runs, *slow, *together_runs(RATES, ["several", "kl"])]}.values():
         parse_settings(Train, [PROTOCOL["preset"], *run.flags()], "train")
     assert together_runs(RATES, ["kl"]) == [] and len(together_runs(RATES, ["kl", "soup"])) == 2

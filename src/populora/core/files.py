@@ -21,7 +21,7 @@ PART = ".part"
 _FULL = (
     "The disk (or its quota) is full: free some space and try again. A run keeps its finished steps: `populora resume RUN` continues it."
 )
-_DENIED = "Choose another place (`--out`), or change the permissions."
+_DENIED = "Choose another place, or change the permissions."
 _REMEDIES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
