@@ -122,6 +122,20 @@ def test_coverage_has_the_lines_of_the_logs_of_both_arms(runs):
     assert len(figure.rows) == 2 * 4 * 6 and {row["member"] for row in figure.rows} == {"all"}
 
 
+def test_a_caption_explains_bands_and_bold_lines_only_where_there_are_several_members_or_runs(runs):
+    captions = {
+        names: panel_figures(study_of(*(runs[name] for name in names)))["dynamics"].definition.partition("student's. ")[2]
+        for names in (("agent",), ("agent", "agent-1"), ("pair",), ("pair", "pair-1"))
+    }
+    smoothed, ends = "Lines are trailing means; the CSV has the logged values.", "up to the step where the first of them ends"
+    assert list(captions.values()) == [
+        smoothed,
+        f"Bold: mean over the runs of an arm, {ends}. Band: from the lowest to the highest run. {smoothed}",
+        f"Bold: all members together. Band: from the lowest to the highest member. {smoothed}",
+        f"Bold: all members together, mean over the runs of an arm, {ends}. Band: from the lowest to the highest member. {smoothed}",
+    ]
+
+
 def test_coverage_is_drawn_in_per_cent_over_steps_and_over_programs(runs):
     figure = figure_of(coverage_of_python, study_of(runs["pair"]))
     lines = logged(runs["pair"])

@@ -11,15 +11,6 @@ from populora.report.figure import Figure, MissingFigure, Study, describe_runs
 from populora.report.figures.panel_specs import Panel, PanelFigure, panel_specs
 from populora.report.many_members import BANDS, too_many
 
-BANDS_DRAWN = (
-    "Bold: mean over an arm's runs of the run's value over all its samples (of learner/… over its members), up to the step where the "
-    "first of the runs ends. Band: from the lowest to the highest member. Both are trailing means; the CSV has the logged values."
-)
-MEMBERS_DRAWN = (
-    "Bold: mean over members and runs, up to the step where the first of the runs ends; thin: each member, teachers dashed. Trailing "
-    "means; the CSV has the logged values."
-)
-
 
 def panel_figures(study: Study) -> dict[str, Figure | MissingFigure]:
     """Return every figure of `panel_specs` by its name."""
@@ -37,13 +28,23 @@ def _figure(study: Study, spec: PanelFigure) -> Figure | MissingFigure:
     grouped = any(too_many(members_of(arm.runs[0].metrics)) for arm in study.populations)
     return Figure(
         *identity,
-        definition=f"{spec.meaning} {MEMBERS_DRAWN if spec.members else BANDS_DRAWN}{f' {BANDS}' if grouped else ''}",
+        definition=f"{spec.meaning} {_how_drawn(spec, arms)}{f' {BANDS}' if grouped else ''}",
         source=f"metrics.jsonl: {', '.join(names)}, and of each member",
         runs=f"{describe_runs(arms)}; trailing means over {study.smooth} steps",
         rows=[row for panel_curves in curves for row in curve_rows(panel_curves)],
         drawing=lambda: _draw(spec, arms, curves, study.smooth),
         domain=spec.domain,
     )
+
+
+def _how_drawn(spec: PanelFigure, arms: Sequence[Arm]) -> str:
+    """Say what lines and bands are, as far as these arms have several members or runs."""
+    members, runs = any(arm.adapters > 1 for arm in arms), any(len(arm.runs) > 1 for arm in arms)
+    bold = ["all members together"] * members + ["mean over the runs of an arm, up to the step where the first of them ends"] * runs
+    thin = (
+        "Thin: each member, teachers dashed." if spec.members else f"Band: from the lowest to the highest {'member' if members else 'run'}."
+    )
+    return " ".join([f"Bold: {', '.join(bold)}. {thin}"] * bool(bold) + ["Lines are trailing means; the CSV has the logged values."])
 
 
 def _lacking(spec: PanelFigure) -> str:
