@@ -3,7 +3,7 @@
     python -m benchmarks.claims.page
 
 What stands between ``<!-- begin NAME -->`` and ``<!-- end -->`` on the page is written here, from results.json, means.csv,
-ideas.json and confirmation.json; the rest of the page is prose.
+selection.json, ideas.json and confirmation.json; the rest of the page is prose.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.claims import analyse, confirm, draw, ideas
+from benchmarks.claims import analyse, confirm, draw, ideas, selection
 from benchmarks.claims.measures import LAST, MeasuredRun, read_runs, read_suites
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import FOLDER, LEVELS
@@ -36,6 +36,7 @@ def main() -> None:
     folder = options(__doc__, HERE).parse_args().out
     analyse.main()
     ideas.main()
+    selection.main()
     draw.main()
     if not confirm.lacking(read_runs(folder / "measured/confirmation")):
         confirm.main()
@@ -44,9 +45,9 @@ def main() -> None:
 
 def parts_of(folder: Path) -> dict[str, str]:
     """Return the Markdown of each part of the page by its name, from a folder's result files."""
-    results, tried, confirmed = (
+    results, tried, confirmed, selected = (
         json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
-        for file in (folder / name for name in ("results.json", "ideas.json", "confirmation.json"))
+        for file in (folder / name for name in ("results.json", "ideas.json", "confirmation.json", "selection.json"))
     )
     base = json.loads((FOLDER / "levels.json").read_text(encoding="utf-8"))["base"]
     return {
@@ -55,6 +56,7 @@ def parts_of(folder: Path) -> dict[str, str]:
         "measures": "".join(f"- `{name}`: {meaning}.\n" for name, meaning in PROTOCOL["measures"].items()),
         "arms": arms_table(results["runs"], analyse.read_means(folder / "means.csv"), base),
         "progress": progress_table(read_runs(folder / "measured")),
+        "selection": selection_table(selected["arms"]),
         "ideas": ideas_table(tried["medians"], tried["runs"]),
         "confirmation": confirmed_tables(confirmed) if confirmed else NONE if tried["chosen"] == [] else WAITS,
     }
@@ -124,6 +126,16 @@ def progress_table(runs: Mapping[str, Sequence[MeasuredRun]]) -> str:
             rows.append(("", f"`{task}`", *cells) if task else (f"`{arm}`", "all", *cells))
     steps = [f"step {step}" for step in PROTOCOL["snapshots"]]
     return table(["arm", "problems", *steps, "change", "training, first", "last"], rows)
+
+
+def selection_table(arms: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Return a row for each metric of an arm's members."""
+    rows = (
+        (f"`{arm}`", f"`{metric}`", *(f"{value:.2f}" for value in values.values()))
+        for arm, of_arm in arms.items()
+        for metric, values in of_arm.items()
+    )
+    return table(["arm", "metric", *selection.COLUMNS], rows)
 
 
 def ideas_table(medians: ideas.Medians, counts: Mapping[str, int]) -> str:

@@ -11,13 +11,14 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 from itertools import chain
+from statistics import fmean
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from benchmarks.claims import analyse, confirm, draw, ideas, measure, measures, page, protocol, rates, soups, suites, verdicts
+from benchmarks.claims import analyse, confirm, draw, ideas, measure, measures, page, protocol, rates, selection, soups, suites, verdicts
 from benchmarks.claims import run as campaign
 from benchmarks.claims.children import TASKS, parents_kept, recovered, recovered_excess
 from benchmarks.claims.dynamics import CURVES, coverage_rate, oscillation, scalars, specialisation
@@ -135,6 +136,20 @@ def test_the_confirmation_waits_for_its_agents_learning_rate(tmp_path, monkeypat
     assert made == runs
     with pytest.raises(SystemExit, match="names no cure to confirm"):
         campaign.cure_to_confirm(tmp_path)
+
+
+def test_what_culling_selects_is_read_from_the_steps_between_evolutions():
+    steps = PROTOCOL["steps"]
+    validity = {"T0": 0.2, "T1": 0.6, "T2": 0.9}
+    curves = {f"teacher/validity/{name}": np.full(steps, value) for name, value in validity.items()}
+    curves |= {f"rating/mu/{name}": np.full(steps, rating) for name, rating in {"T0": 30.0, "T1": 20.0, "T2": 27.5}.items()}
+    curves["teacher/validity/T2"][9::10] = 0.7  # the last step of an interval counts, as do those before
+    run = MeasuredRun("4t4s-0", {}, {"seconds": np.zeros(steps), **curves}, [])
+    values = selection.selection([run], "teacher/validity")
+    means = [0.2, 0.6, 0.88]
+    expected = np.corrcoef([30, 20, 27.5], means)[0, 1], fmean(means) - 0.6, fmean(means) - 0.2
+    assert [values[name] for name in ("rating", "replaced", "lowest")] == pytest.approx(expected, abs=1e-3) and values["itself"] > 0.99
+    assert np.isnan(selection.correlation(np.ones(3), np.arange(3.0)))
 
 
 def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
@@ -377,8 +392,10 @@ def test_the_committed_ideas_and_learning_rates_are_those_of_the_measured_runs(t
     monkeypatch.setattr(sys, "argv", ["ideas", "--out", str(tmp_path)])
     monkeypatch.setattr(ideas, "read_runs", lambda folder: all_runs(folder.resolve()))
     ideas.main()
+    monkeypatch.setattr(selection, "read_runs", lambda folder: all_runs(folder.resolve()))
+    selection.main()
     rates.chosen_rates(tmp_path)
-    for name in ("ideas.json", "pilot.json"):
+    for name in ("ideas.json", "pilot.json", "selection.json"):
         assert (tmp_path / name).read_text() == (page.HERE / name).read_text(), "call python -m benchmarks.claims.page"
 
 
