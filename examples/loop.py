@@ -42,7 +42,7 @@ def co_evolve(config: Config) -> dict[str, Adapter]:
             updates = run.learner.update(rows, step_scales(config.learner, run.population, step))
             run.sync_weights()
             run.population = rate(run.population, outcome.matchups, config.league)
-            store_problems(run, rollouts.proposals, outcome.void)
+            store_problems(run, rollouts.proposals, outcome)
 
             # (5) Evolution: every few steps children of the strongest replace the weakest of each role.
             evolution = evolve_if_due(run, step)

@@ -119,6 +119,9 @@ def evolve(children, members, interval, settings, step):
     share, least = settings["cull_fraction"] if interval else 0, settings.get("broken_valid_rate", 0.1)
     broken = sum(rate < least for rate in rates.values())
     bounds = {name: member["mu"] - settings["lcb_k"] * member["sigma"] for name, member in members.items()}
+    if settings.get("teacher_fitness") == "reward":
+        for (name,), rows in grouped([row for row in interval if row["reward"] is not None], "author").items():
+            bounds[name] = fmean(row["reward"] for row in rows)
     for role in ("agent", "teacher", "student"):
         names = [name for name, member in members.items() if member["role"] == role]
         count = min(max(1, math.floor(share * len(names) + 1e-9)), len(names) - 1) if share else 0

@@ -228,7 +228,7 @@ def test_finalists_are_trained_before_all_together_and_the_other_ideas_last(tmp_
     (tmp_path / "ideas.json").write_text('{"taken": ["kl", "soup"]}')
     arms = [run.arm.removeprefix("ideas/") for run in campaign.runs_of("ideas", RATES, tmp_path)]
     assert set(arms[:8]) == set(PROTOCOL["ideas"]["finalists"]) and arms[8:10] == ["together"] * 2
-    assert set(arms[10:]) == {"centring", "learnability", "several"} and len(arms) == 16
+    assert set(arms[10:]) == {"centring", "earned", "learnability", "several"} and len(arms) == 18
 
 
 def test_an_idea_has_its_numbers_on_record():

@@ -20,6 +20,7 @@ from populora.engine.model.bank import LoraBank
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
 from populora.runs.step_record import Evolution
+from populora.training.culling import Interval
 from populora.training.evolution import evolve
 from populora.training.population import initial_population
 
@@ -126,7 +127,7 @@ def write_run(folder: Path, make_record, config: Config = CONFIG) -> None:
             bank.master += 0.1 * torch.randn(bank.master.shape, generator=generator)
             children, parents = [], {}
             if step != 20:
-                population, children, parents, _ = evolve(population, bank, config, step, {})
+                population, children, parents, _ = evolve(population, bank, config, step, Interval({}, {}))
             evolution = Evolution(tuple(child.lineage for child in children), parents)
             write = partial(bank.write_adapters, slots=parents, base="tiny", targets=("q_proj", "v_proj"))
             write_step(folder, make_record(step, evolution=evolution), write)

@@ -103,6 +103,7 @@ def test_a_missing_file_is_named(tmp_path):
         Config(learner=LearnerConfig(decay_steps=-1)),
         Config(learner=LearnerConfig(teacher_learning_rate=-1e-5)),
         Config(learner=LearnerConfig(teacher_learning_rate=1e-5), population=PopulationConfig(single_agent=True)),
+        Config(evolution=EvolutionConfig(teacher_fitness="reward"), population=PopulationConfig(shared_adapters=True)),
         Config(league=LeagueConfig(threshold=0.6)),  # without effect
         Config(steps=9, learner=LearnerConfig(decay_steps=8)),
         Config(steps=0),

@@ -34,7 +34,7 @@ def write_run(folder: Path, config: Config = MIXED) -> Path:
     """Write a run that agrees with itself."""
     population, buffer = initial_population(config), ProblemBuffer(64, config.task_types)
     archives = {name: Archive(load_domain(name)) for name in config.domains}
-    run: Any = SimpleNamespace(buffer=buffer, archives=archives, valid_counts={})
+    run: Any = SimpleNamespace(buffer=buffer, archives=archives, valid_counts={}, reward_sums={})
     with new_run(folder, config, {"sandbox": "full"}):
         for step in range(1, config.steps + 1):
             rng = stream(config.seed, "mixed run", step)
@@ -47,7 +47,7 @@ def write_run(folder: Path, config: Config = MIXED) -> Path:
             rows = train_rows(config.learner, population, rollouts, outcome)
             teacher_advantages, student_advantages = advantages_in_order(rows, outcome)
             population = rate(population, outcome.matchups, config.league)
-            repeats = store_problems(run, proposals, outcome.void)
+            repeats = store_problems(run, proposals, outcome)
             write_step(folder, StepRecord(
                 step=step, matchups=outcome.matchups, proposals=tuple(proposals), attempts=tuple(attempts), rhos=outcome.rhos,
                 teacher_rewards=outcome.teacher_rewards, teacher_advantages=teacher_advantages, student_rewards=outcome.student_rewards,

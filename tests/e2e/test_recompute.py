@@ -35,9 +35,10 @@ AGENT = replace(
 )
 
 
-CONFIGS = {  # a population with two evolutions, one whose culled are drawn, one of two agents, and the single agent with other settings
+CONFIGS = {  # a population with two evolutions, two that are culled by other rules, one of two agents, and the single agent
     "population": FIVE_STEPS,
     "random": replace(FIVE_STEPS, evolution=replace(SMALL.evolution, cull="random")),
+    "reward": replace(FIVE_STEPS, evolution=replace(SMALL.evolution, teacher_fitness="reward", broken_valid_rate=0.0)),
     "shared": replace(
         FIVE_STEPS, population=PopulationConfig(2, 2, shared_adapters=True), evolution=replace(SMALL.evolution, broken_valid_rate=0.95)
     ),
@@ -102,7 +103,7 @@ def checked_values(printed):
     "name",
     [
         "population",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("random", "agent")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("random", "reward", "agent")),
         pytest.param("shared", marks=pytest.mark.thorough),
     ],
 )

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -107,17 +108,26 @@ def test_state_survives_json():
     assert restored.state() == buffer.state()
 
 
+def outcome_of(record, *void) -> Any:
+    return SimpleNamespace(teacher_rewards=record.teacher_rewards, void=frozenset(void))
+
+
 def test_repeats_are_programs_that_the_buffer_held_from_this_step_or_before(make_record):
-    run = SimpleNamespace(buffer=ProblemBuffer(8, CODE_TYPES), archives={"python": Archive(load_domain("python"))}, valid_counts={})
-    assert store_problems(run, make_record(1).proposals, frozenset()) == {"1-1"}  # the second of two equal code_o programs
-    assert store_problems(run, make_record(2).proposals, frozenset()) == {"2-0", "2-1", "2-2", "2-3"}
+    run = SimpleNamespace(
+        buffer=ProblemBuffer(8, CODE_TYPES), archives={"python": Archive(load_domain("python"))}, valid_counts={}, reward_sums={}
+    )
+    assert store_problems(run, make_record(1).proposals, outcome_of(make_record(1))) == {"1-1"}  # the second of two equal code_o programs
+    assert store_problems(run, make_record(2).proposals, outcome_of(make_record(2))) == {"2-0", "2-1", "2-2", "2-3"}
     assert run.valid_counts == {"T0": {"code_o": [4, 4], "code_f": [2, 4]}, "T1": {"code_i": [2, 4]}}
     assert run.archives["python"].summary()["total_problems"] == 6
 
 
 def test_void_problems_are_neither_stored_nor_repeats_nor_valid_and_leave_the_buffer(make_record):
-    run = SimpleNamespace(buffer=ProblemBuffer(8, CODE_TYPES), archives={"python": Archive(load_domain("python"))}, valid_counts={})
-    assert store_problems(run, make_record(1).proposals, frozenset({"1-1"})) == frozenset()
+    run = SimpleNamespace(
+        buffer=ProblemBuffer(8, CODE_TYPES), archives={"python": Archive(load_domain("python"))}, valid_counts={}, reward_sums={}
+    )
+    assert store_problems(run, make_record(1).proposals, outcome_of(make_record(1), "1-1")) == frozenset()
     assert run.archives["python"].summary()["total_problems"] == 2 and run.valid_counts["T0"] == {"code_o": [1, 2], "code_f": [1, 2]}
-    store_problems(run, (), frozenset({"1-0"}))
+    later: Any = SimpleNamespace(teacher_rewards=(), void=frozenset({"1-0"}))
+    store_problems(run, (), later)
     assert run.buffer.problems(TaskType.CODE_O) == []

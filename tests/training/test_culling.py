@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from populora.core.config import EvolutionConfig
 from populora.core.errors import ConfigError, PopuloraError
 from populora.core.types import Lineage, Member, Rating, Role
-from populora.training.culling import Culled, child_rating, choose_operator, choose_parents, select_culled
+from populora.training.culling import Culled, Interval, child_rating, choose_operator, choose_parents, select_culled
 from populora.training.ratings import lower_bound
 
+NOTHING = Interval({}, {})
 ARITIES = {"m1": 1, "m2": 1, "x1": 2, "x2": 2}
 
 
@@ -27,7 +28,7 @@ def ids(members):
 
 def weakest(members, fraction, lcb_k, step, valid_rates=None) -> Culled:
     settings = EvolutionConfig(cull_fraction=fraction, lcb_k=lcb_k)
-    return select_culled(members, settings, step, valid_rates or {}, np.random.default_rng(0))
+    return select_culled(members, settings, step, Interval(valid_rates or {}, {}), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
@@ -64,13 +65,13 @@ def test_teacher_without_valid_proposals_goes_first():
     assert ids(weakest(members, 0.25, 1.0, 10, {"T3": 0.05, "T0": 0.9}).culled) == ["T3"]
     assert ids(weakest(members, 0.25, 1.0, 10, {"T3": 0.1}).culled) == ["T0"]
     half = EvolutionConfig(broken_valid_rate=0.5)
-    assert ids(select_culled(members, half, 10, {"T3": 0.4, "T2": 0.6}, np.random.default_rng(0)).culled) == ["T3"]
+    assert ids(select_culled(members, half, 10, Interval({"T3": 0.4, "T2": 0.6}, {}), np.random.default_rng(0)).culled) == ["T3"]
 
 
 def test_random_culling_draws_anyone_as_often_and_spares_newborns_too():
     members, rng = teachers(20.0, 25.0, 30.0, 31.0), np.random.default_rng(0)
     members[3] = replace(members[3], protected_until=10)
-    draws = [select_culled(members, EvolutionConfig(cull="random"), 10, {"T1": 0.0}, rng) for _ in range(2000)]
+    draws = [select_culled(members, EvolutionConfig(cull="random"), 10, Interval({"T1": 0.0}, {}), rng) for _ in range(2000)]
     counts = Counter(member.id for drawn in draws for member in (*drawn.culled, *drawn.spared))
     assert sum(counts.values()) == len(draws) and all(count == pytest.approx(500, abs=75) for count in counts.values())
     assert {member.id for drawn in draws for member in drawn.spared} == {"T3"}
@@ -92,7 +93,7 @@ def test_culled_are_the_weakest_and_parents_survive_from_the_top_half(mus, fract
     if not culled:
         return
     rng = np.random.default_rng(seed)
-    parents = choose_parents(members, culled, ARITIES[choose_operator(ARITIES, len(left), rng)], EvolutionConfig(), rng)
+    parents = choose_parents(members, culled, ARITIES[choose_operator(ARITIES, len(left), rng)], EvolutionConfig(), NOTHING, rng)
     assert len({parent.id for parent in parents}) == len(parents)
     assert not set(ids(parents)) & set(ids(culled))
     half = sorted(mus, reverse=True)[: (len(mus) + 1) // 2]
@@ -101,14 +102,14 @@ def test_culled_are_the_weakest_and_parents_survive_from_the_top_half(mus, fract
 
 def test_parents_are_uniform_over_the_top_half_in_both_orders():
     members, rng = teachers(1.0, 2.0, 3.0, 4.0), np.random.default_rng(0)
-    pairs = Counter(tuple(ids(choose_parents(members, members[:1], 2, EvolutionConfig(), rng))) for _ in range(2000))
+    pairs = Counter(tuple(ids(choose_parents(members, members[:1], 2, EvolutionConfig(), NOTHING, rng))) for _ in range(2000))
     assert set(pairs) == {("T2", "T3"), ("T3", "T2")}
     assert 900 < pairs["T2", "T3"] < 1100
 
 
 def parents_drawn(members, culled):
     rng = np.random.default_rng(0)
-    return {choose_parents(members, culled, 1, EvolutionConfig(), rng)[0].id for _ in range(100)}
+    return {choose_parents(members, culled, 1, EvolutionConfig(), NOTHING, rng)[0].id for _ in range(100)}
 
 
 def test_parents_have_the_highest_bounds_not_the_highest_means():
@@ -126,17 +127,33 @@ def test_the_top_half_is_that_of_all_members_rounded_up():
 def test_a_broken_teacher_that_stays_is_a_parent_last():
     members, broken = teachers(1.0, 2.0, 3.0, 4.0), {"T0": 0.0, "T3": 0.05}
     assert ids(weakest(members, 0.25, 1.0, 10, broken).culled) == ["T0"]
-    parents = {choose_parents(members, members[:1], 1, EvolutionConfig(), np.random.default_rng(seed), broken)[0].id for seed in range(30)}
+    parents = {
+        choose_parents(members, members[:1], 1, EvolutionConfig(), Interval(broken, {}), np.random.default_rng(seed))[0].id
+        for seed in range(30)
+    }
     assert parents == {"T1", "T2"}
     half = EvolutionConfig(broken_valid_rate=0.5)
-    parents = {choose_parents(members, members[:1], 1, half, np.random.default_rng(seed), {"T2": 0.4})[0].id for seed in range(30)}
+    parents = {
+        choose_parents(members, members[:1], 1, half, Interval({"T2": 0.4}, {}), np.random.default_rng(seed))[0].id for seed in range(30)
+    }
     assert parents == {"T3", "T1"}
     alone = {"T0": 0.0, "T2": 0.0, "T3": 0.0}
     pairs = {
-        tuple(sorted(ids(choose_parents(members, members[:1], 2, EvolutionConfig(), np.random.default_rng(seed), alone))))
+        tuple(sorted(ids(choose_parents(members, members[:1], 2, EvolutionConfig(), Interval(alone, {}), np.random.default_rng(seed)))))
         for seed in range(9)
     }
     assert pairs == {("T1", "T3")}, "where too few are sound, the strongest of the others helps out"
+
+
+def test_teachers_may_be_ranked_by_what_they_earned_and_students_beside_them_by_rating():
+    members, earned = teachers(31.0, 30.0, 25.0, 20.0), Interval({"T2": 0.05}, {"T0": -0.2, "T1": 0.3, "T2": 0.4, "T3": 0.1})
+    generators = [np.random.default_rng(seed) for seed in range(30)]
+    settings = EvolutionConfig(broken_valid_rate=0.0)
+    assert ids(select_culled(members, settings, 10, earned, generators[0]).culled) == ["T0"]
+    assert {choose_parents(members, members[:1], 1, settings, earned, rng)[0].id for rng in generators} == {"T1", "T2"}
+    assert ids(select_culled(members, EvolutionConfig(), 10, earned, generators[0]).culled) == ["T2"], "a broken teacher goes first"
+    students = [replace(member, id=f"S{member.slot}", role=Role.STUDENT) for member in members]
+    assert ids(select_culled(students, settings, 10, earned, generators[0]).culled) == ["S3"]
 
 
 def test_operators_are_uniform_and_crossover_needs_two_parents():
@@ -155,7 +172,7 @@ def test_no_fitting_operator_is_a_clear_error():
 def test_too_few_parents_is_a_clear_error():
     members = teachers(1.0, 2.0)
     with pytest.raises(PopuloraError, match="2 distinct parents"):
-        choose_parents(members, members[:1], 2, EvolutionConfig(), np.random.default_rng(0))
+        choose_parents(members, members[:1], 2, EvolutionConfig(), NOTHING, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(

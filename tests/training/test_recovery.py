@@ -57,7 +57,7 @@ def test_what_was_lost_is_repeated_from_the_checkpoint(run, folder, make_record,
 def test_a_checkpoint_has_all_that_the_coming_steps_depend_on(run, tmp_path):
     def state():
         archive = {name: np.array(values).tolist() for name, values in run.archives["python"].state().items()}
-        return copy.deepcopy((run.step, run.population, run.buffer.state(), run.valid_counts, archive)), run.bank.state()
+        return copy.deepcopy((run.step, run.population, run.buffer.state(), run.valid_counts, run.reward_sums, archive)), run.bank.state()
 
     def move_on(seed):
         generator = torch.Generator().manual_seed(seed)
@@ -68,7 +68,7 @@ def test_a_checkpoint_has_all_that_the_coming_steps_depend_on(run, tmp_path):
         run.population = Population(tuple(replace(m, rating=Rating(20.0 + seed, m.slot + 1.0)) for m in run.population.members))
         run.buffer.add(replace(run.buffer.problems(TaskType.CODE_O)[0], id=f"new-{seed}"), f"new-{seed}")
         run.archives["python"].add([(3 + seed, 2, 4, 1)])
-        run.valid_counts = {"T0": {"code_o": [seed, 9]}}
+        run.valid_counts, run.reward_sums = {"T0": {"code_o": [seed, 9]}}, {"T0": [seed / 3, 9]}
 
     move_on(1)
     plain, bank = state()

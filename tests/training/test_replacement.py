@@ -2,6 +2,8 @@
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ REJECTED = [
     for teacher in ("T0", "T1")
     for task in CODE_TYPES
 ]
+OUTCOME: Any = SimpleNamespace(void=frozenset(), teacher_rewards=[-1.0] * len(REJECTED))
 MOMENTS = ("first_moment", "second_moment", "steps")
 
 
@@ -33,7 +36,7 @@ def test_a_replacement_changes_the_childrens_slots_and_the_counts_alone():
         run.archives["python"].add([(3, 2, 4, 1)])
         rated = (replace(member, rating=Rating(20.0 + index, 1.0 + index)) for index, member in enumerate(run.population.members))
         run.population = Population(tuple(rated))
-        store_problems(run, REJECTED, frozenset())
+        store_problems(run, REJECTED, OUTCOME)
         members, bank, buffer = run.population.members, run.bank.state(), run.buffer.state()
         archive = {name: np.array(value) for name, value in run.archives["python"].state().items()}
         run.sampler.sync_weights = lambda bank, slots: published.extend(slots)
@@ -48,7 +51,7 @@ def test_a_replacement_changes_the_childrens_slots_and_the_counts_alone():
     stayed = [member.slot for member in run.population.members if member not in children]
     assert [members[slot] for slot in stayed] == [run.population.members[slot] for slot in stayed]
     assert all(torch.equal(bank[name][stayed], run.bank.state()[name][stayed]) for name in ("master", *MOMENTS))
-    assert run.buffer.state() == buffer and run.valid_counts == {}
+    assert run.buffer.state() == buffer and run.valid_counts == run.reward_sums == {}
     assert archive and all(np.array_equal(value, archive[name]) for name, value in run.archives["python"].state().items())
 
 
@@ -59,7 +62,7 @@ def parent_sigma(members, name: str) -> float:
 def test_counts_go_on_until_the_next_evolution():
     with build_run(SMALL) as run:
         fill_buffer(run)
-        store_problems(run, REJECTED, frozenset())
+        store_problems(run, REJECTED, OUTCOME)
         counts = copy.deepcopy(run.valid_counts)
         evolve_if_due(run, SMALL.evolution.every - 1)
         assert run.valid_counts == counts != {} and not any(member.lineage.generation for member in run.population.members)

@@ -260,6 +260,9 @@ class EvolutionConfig:
     """Share of each role that is replaced (gamma of the paper)."""
     lcb_k: float = 1.0
     """Members are ranked by mu - k sigma."""
+    teacher_fitness: Literal["rating", "reward"] = "rating"
+    """What ranks teachers, for culling and as parents: that bound of their rating (paper), or their mean reward since the last evolution.
+    Invalid proposals count in the second alone. Students are always ranked by rating."""
     child_sigma: float = 25.0 / 12.0
     """Smallest uncertainty of a newborn's rating."""
     cull: Literal["weakest", "random"] = "weakest"

@@ -86,6 +86,8 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (n.min_ess <= 1, f"learner.min_ess is {n.min_ess}: expected a share from 0 to 1"),
         (n.teacher_learning_rate == 0 or not p.agents,
          f"learner.teacher_learning_rate is {n.teacher_learning_rate}: expected 0, because an agent with both roles is one adapter"),
+        (e.teacher_fitness == "rating" or not p.agents,
+         f'evolution.teacher_fitness is "{e.teacher_fitness}": expected "rating", because an agent with both roles is ranked by it'),
         (n.decay_steps == 0 or n.decay_steps >= c.steps,
          f"learner.decay_steps is {n.decay_steps}: expected 0 or at least steps, {c.steps}; for more steps start a new run"),
         (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),

@@ -5,7 +5,7 @@ come from the top half. As a control, ``evolution.cull = "random"`` replaces any
 passed over at the first evolution after its birth, unless ``evolution.protect_newborns`` is off. A teacher that hardly makes a valid
 problem of some type is broken: it plays no games with that type, so that its rating does not fall for it, and it hardly gets a signal to
 learn the type again. It is replaced first, and chosen as a parent last (``evolution.broken_valid_rate``). A child is rated like its
-parents, with a larger sigma.
+parents, with a larger sigma. With ``evolution.teacher_fitness = "reward"`` teachers are ranked by what they earned.
 """
 
 import math
@@ -30,6 +30,15 @@ class Culled(NamedTuple):
     """The newborns among them, which stay. Nobody else is replaced instead."""
 
 
+class Interval(NamedTuple):
+    """What teachers did since the last evolution, by id."""
+
+    valid_rates: Mapping[str, float]
+    """Share of valid proposals, of the type in which it is smallest."""
+    rewards: Mapping[str, float]
+    """Mean reward of the proposals of those that are ranked by it, and not by rating."""
+
+
 def cull_count(size: int, cull_fraction: float) -> int:
     """Return ``floor(cull_fraction * size)``, but at least one of two or more, and 0 for one alone or a ``cull_fraction`` of 0."""
     if size < 2 or cull_fraction == 0:
@@ -37,15 +46,13 @@ def cull_count(size: int, cull_fraction: float) -> int:
     return min(max(1, math.floor(cull_fraction * size + 1e-9)), size - 1)
 
 
-def select_culled(
-    members: Sequence[Member], settings: EvolutionConfig, step: int, valid_rates: Mapping[str, float], rng: np.random.Generator
-) -> Culled:
+def select_culled(members: Sequence[Member], settings: EvolutionConfig, step: int, interval: Interval, rng: np.random.Generator) -> Culled:
     """Select `cull_count` members of one role after ``step``, the weakest, or any where ``cull`` is ``random``.
 
-    Newborns (``protected_until >= step``) among them are spared. ``valid_rates`` are by member id the share of valid proposals of the type
-    in which it is smallest; equal bounds are decided by them, then by the slot. ``rng`` is for ``random`` alone.
+    Newborns (``protected_until >= step``) among them are spared. Equal strengths are decided by the share of valid proposals, then by the
+    slot. ``rng`` is for ``random`` alone.
     """
-    ranked = _by_strength(members, settings, step, valid_rates)
+    ranked = _by_strength(members, settings, step, interval)
     if settings.cull == "random":
         ranked = [ranked[int(index)] for index in rng.permutation(len(ranked))]
     bottom = ranked[: cull_count(len(ranked), settings.cull_fraction)]
@@ -60,15 +67,19 @@ def broken_teachers(valid_rates: Mapping[str, float], settings: EvolutionConfig)
     return tuple(author for author, rate in valid_rates.items() if rate < settings.broken_valid_rate)
 
 
-def _by_strength(members: Sequence[Member], settings: EvolutionConfig, step: int, rates: Mapping[str, float]) -> list[Member]:
+def _by_strength(members: Sequence[Member], settings: EvolutionConfig, step: int, interval: Interval) -> list[Member]:
     """Sort the members of one role, weakest first. A broken newborn does not go first: it would be spared, and the others with it."""
-    broken = broken_teachers(rates, settings)
+    broken = broken_teachers(interval.valid_rates, settings)
 
     def strength(member: Member) -> tuple[bool, float, float, int]:
         sound = member.id not in broken or member.protected_until >= step
-        return sound, lower_bound(member.rating, settings.lcb_k), rates.get(member.id, 1.0), member.slot
+        return sound, _fitness(member, settings, interval), interval.valid_rates.get(member.id, 1.0), member.slot
 
     return sorted(members, key=strength)
+
+
+def _fitness(member: Member, settings: EvolutionConfig, interval: Interval) -> float:
+    return interval.rewards.get(member.id, lower_bound(member.rating, settings.lcb_k))
 
 
 def choose_operator(arities: Mapping[str, int], parents_available: int, rng: np.random.Generator) -> str:
@@ -90,18 +101,18 @@ def choose_parents(
     culled: Sequence[Member],
     arity: int,
     settings: EvolutionConfig,
+    interval: Interval,
     rng: np.random.Generator,
-    valid_rates: Mapping[str, float] | None = None,
 ) -> tuple[Member, ...]:
     """Draw ``arity`` distinct parents in random order, uniformly from the top half (rounded up) of one role's ``members``.
 
     The culled are no parents, and broken teachers rank last. Raises `PopuloraError` when there are too few.
     """
     gone = {member.id for member in culled}
-    broken = broken_teachers(valid_rates or {}, settings)
+    broken = broken_teachers(interval.valid_rates, settings)
 
     def rank(member: Member) -> tuple[bool, float, int]:
-        return member.id in broken, -lower_bound(member.rating, settings.lcb_k), member.slot
+        return member.id in broken, -_fitness(member, settings, interval), member.slot
 
     ranked = sorted((member for member in members if member.id not in gone), key=rank)
     top = ranked[: math.ceil(len(members) / 2)]

@@ -1,6 +1,5 @@
 """Phase 5 of a step: every k steps the weakest of each role are replaced by children of the strongest (paper, 3.3–3.4)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from populora.core.rng import stream
 from populora.core.types import Lineage, Member, Role
 from populora.engine.bank import Bank, Birth
 from populora.runs.step_record import Evolution
-from populora.training.culling import broken_teachers, child_rating, choose_operator, choose_parents, cull_count, select_culled
+from populora.training.culling import Interval, broken_teachers, child_rating, choose_operator, choose_parents, cull_count, select_culled
 from populora.training.population import Population
 from populora.training.run import Run
 
@@ -57,8 +56,11 @@ def evolve_if_due(run: Run, step: int) -> Evolution:
     if not evolution_due(run.config, step):
         return Evolution()
     valid_rates = {author: min(valid / total for valid, total in types.values()) for author, types in run.valid_counts.items()}
-    run.population, children, parents, spared = evolve(run.population, run.bank, run.config, step, valid_rates)
-    run.valid_counts = {}
+    by_reward = run.config.evolution.teacher_fitness == "reward"
+    rewards = {author: total / count for author, (total, count) in run.reward_sums.items() if by_reward}
+    interval = Interval(valid_rates, rewards)
+    run.population, children, parents, spared = evolve(run.population, run.bank, run.config, step, interval)
+    run.valid_counts, run.reward_sums = {}, {}
     run.sync_weights(child.slot for child in children)
     return Evolution(
         children=tuple(child.lineage for child in children),
@@ -80,18 +82,18 @@ class Evolved(NamedTuple):
     """Newborns that were to be replaced, and stayed."""
 
 
-def evolve(population: Population, bank: Bank, config: Config, step: int, valid_rates: Mapping[str, float]) -> Evolved:
+def evolve(population: Population, bank: Bank, config: Config, step: int, interval: Interval) -> Evolved:
     """Replace ``cull_fraction`` of each role, the weakest by default; the bank's slots change in place.
 
-    ``valid_rates`` are by teacher the share of valid proposals since the last evolution, of the type in which it is smallest: a broken
-    teacher goes first (reading 17). Parents are read before any slot is written, so a child never descends from a child of the same step.
+    A teacher that was broken in the ``interval`` goes first (reading 17). Parents are read before any slot is written, so a child never
+    descends from a child of the same step.
     """
     newborn: list[tuple[Member, Birth]] = []
     spared: list[Member] = []
     for role in Role:
         members = population.role(role)
-        bottom = select_culled(members, config.evolution, step, valid_rates, stream(config.seed, "evolve", step, "cull", role))
-        newborn += [_child(member, members, bottom.culled, bank, config, step, valid_rates) for member in bottom.culled]
+        bottom = select_culled(members, config.evolution, step, interval, stream(config.seed, "evolve", step, "cull", role))
+        newborn += [_child(member, members, bottom.culled, bank, config, step, interval) for member in bottom.culled]
         spared += bottom.spared
     births = [birth for _, birth in newborn]
     parents = {name: slot for birth in births for name, slot in zip(birth.names, birth.parents, strict=True)}
@@ -109,7 +111,7 @@ def _child(
     bank: Bank,
     config: Config,
     step: int,
-    valid_rates: Mapping[str, float],
+    interval: Interval,
 ) -> tuple[Member, Birth]:
     """Choose operator and parents of the child that replaces ``culled_member``. Returns it without its record, and its birth."""
     settings = config.evolution
@@ -118,7 +120,7 @@ def _child(
     pool = {operator.name: operator for operator in map(get_operator, settings.operators)}
     available = len(members) - len(culled)
     operator = pool[choose_operator({name: operator.arity for name, operator in pool.items()}, available, rng)]
-    parents = choose_parents(members, culled, operator.arity, settings, rng, valid_rates)
+    parents = choose_parents(members, culled, operator.arity, settings, interval, rng)
     if operator.mixes_factors and bank.basis_cosine([parent.slot for parent in parents]) < settings.min_basis_cosine:
         others = {name: operator.arity for name, operator in pool.items() if not operator.mixes_factors}
         operator = pool[choose_operator(others, available, rng)]

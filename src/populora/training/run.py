@@ -56,6 +56,8 @@ class Run:
     step: int = 0
     valid_counts: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     """Number of valid and of all proposals by proposer and task type, since the last evolution."""
+    reward_sums: dict[str, list[float]] = field(default_factory=dict)
+    """Sum and number of the rewards by proposer, since the last evolution."""
 
     def sync_weights(self, slots: Iterable[int] | None = None) -> None:
         """Send the adapters of these slots (default: all) to the sampler."""
@@ -108,6 +110,7 @@ def save_run(run: Run, folder: Path) -> None:
         "members": [asdict(member) for member in run.population.members],
         "buffer": run.buffer.state(),
         "valid_counts": run.valid_counts,
+        "reward_sums": run.reward_sums,
     }
 
     write = partial(write_members, run, run.population.slots)
@@ -148,6 +151,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     run.archives, run.population = archives, population
     run.buffer.restore(checkpoint.state["buffer"])
     run.valid_counts = copy.deepcopy(checkpoint.state["valid_counts"])
+    run.reward_sums = copy.deepcopy(checkpoint.state.get("reward_sums", {}))  # a run that began without them does not use them
     run.step = checkpoint.step
 
 

@@ -19,7 +19,7 @@ from populora.training.evaluation import evaluate_if_due
 from populora.training.evolution import evolve_if_due
 from populora.training.matchmaking import match
 from populora.training.population import rate
-from populora.training.rewards import cross_evaluate
+from populora.training.rewards import CrossEvaluation, cross_evaluate
 from populora.training.rollout import rollout
 from populora.training.run import PhaseTimer, Run
 from populora.training.train_rows import advantages_in_order, step_scales, train_rows
@@ -47,7 +47,7 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
         run.sync_weights(slot for slot, update in updates.items() if not update.skipped)
     run.population = rate(run.population, outcome.matchups, config.league)
     with timer("store"):
-        repeats = store_problems(run, rollouts.proposals, outcome.void)
+        repeats = store_problems(run, rollouts.proposals, outcome)
     with timer("evaluate"):  # before evolution: a child that has not trained yet is not its parent's result
         held_out = evaluate_if_due(run, step)
     members = run.population.members  # those of this step, also where children replace them
@@ -83,16 +83,20 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     )
 
 
-def store_problems(run: Run, proposals: Sequence[Proposal], void: frozenset[str]) -> frozenset[str]:
+def store_problems(run: Run, proposals: Sequence[Proposal], outcome: CrossEvaluation) -> frozenset[str]:
     """Put valid problems into the buffer, and the programs that were written into their domain's archive. Remove void problems.
 
-    Counts each author's valid proposals of each type for culling. Returns the ids of problems whose program the buffer already held.
+    Counts each author's valid proposals of each type, and its rewards, for culling. Returns the ids of problems whose program the buffer
+    already held.
     """
-    run.buffer.discard(void)
+    run.buffer.discard(outcome.void)
     repeats: set[str] = set()
     written: dict[str, list[tuple[int, ...]]] = {domain: [] for domain in run.archives}
-    for proposal in proposals:
-        valid = proposal.problem is not None and proposal.problem.id not in void
+    for proposal, reward in zip(proposals, outcome.teacher_rewards, strict=True):
+        if reward is not None:
+            total, number = run.reward_sums.get(proposal.author, (0.0, 0))
+            run.reward_sums[proposal.author] = [total + reward, number + 1]
+        valid = proposal.problem is not None and proposal.problem.id not in outcome.void
         counts = run.valid_counts.setdefault(proposal.author, {}).setdefault(proposal.task, [0, 0])
         counts[0] += valid
         counts[1] += 1
